@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import onefold as flow
 from onefold import kernels
+from onefold.engine.commit import finish
 from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.select import pick, triton_kernel
 from onefold.optim.device_scalar import LocalStep
@@ -370,7 +371,7 @@ def _optimizers() -> list[Row]:
         return *lists, torch.tensor(3.0, device=make.device)
 
     def mine(p: Lists, g: Lists, m: Lists, v: Lists, step: Tensor) -> Tensor:
-        optimizer.update_lists(group, (p, g, m, v), LocalStep(1e-3, step))
+        finish(optimizer.update_lists(group, (p, g, m, v), LocalStep(1e-3, step)))
         return p[0]
 
     def plain(p: Lists, g: Lists, m: Lists, v: Lists, step: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import onefold as flow
+from onefold.engine.commit import finish
 from onefold.kernels import (
     epilogue_ref,
     matmul_ref,
@@ -288,7 +289,7 @@ def _updates() -> list[Row]:
         return run
 
     def ours_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        adam.update_lists(adam.param_groups[0], (p, g, m, v), LocalStep(rate, step))
+        finish(adam.update_lists(adam.param_groups[0], (p, g, m, v), LocalStep(rate, step)))
 
     def torch_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._fused_adam_(
@@ -297,7 +298,7 @@ def _updates() -> list[Row]:
         )  # fmt: skip
 
     def ours_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        rmsprop.update_lists(rmsprop.param_groups[0], (p, g, v), LocalStep(rate))
+        finish(rmsprop.update_lists(rmsprop.param_groups[0], (p, g, v), LocalStep(rate)))
 
     def torch_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._foreach_mul_(v, keep)
@@ -305,7 +306,7 @@ def _updates() -> list[Row]:
         torch._foreach_addcdiv_(p, g, torch._foreach_add(torch._foreach_sqrt(v), eps), -rate)
 
     def ours_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        momentum.update_lists(momentum.param_groups[0], (p, g, m), LocalStep(rates))
+        finish(momentum.update_lists(momentum.param_groups[0], (p, g, m), LocalStep(rates)))
 
     def torch_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._foreach_mul_(m, keep)
@@ -314,7 +315,7 @@ def _updates() -> list[Row]:
 
     def ours_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         found = [torch.empty_like(x) for x in p]
-        lamb.direct(lamb.param_groups[0], (found, g, m, v, p), LocalStep(1.0, 1))
+        finish(lamb.direct(lamb.param_groups[0], (found, g, m, v, p), LocalStep(1.0, 1)))
         ours(update_by_rule)(update_rules.move, p, found, {}, {"lr": rates})
 
     def torch_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:

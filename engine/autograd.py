@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
@@ -51,6 +52,35 @@ class _Backward:
         self.watched = bool(hooks) or bool(retained)
         self.direct = stop is None and not hooks
         self.leaves: LeafCalls | None = None  # where leaves have hooks
+
+    def go(
+        self,
+        edges: Sequence[Edge],
+        seeds: Sequence[Tensor],
+        records: bool,
+        current: interpreter.Interpreter | None,
+    ) -> None:
+        """Run from these edges and gradients; an error or interrupt leaves every .grad as it was.
+
+        Leaves the modes of the context changed.
+        """
+        interpreter.set_grad_enabled(records)
+        if current is not None:
+            interpreter.set_current(current.for_gradients())
+        try:
+            try:
+                for edge, grad in zip(edges, seeds, strict=True):
+                    self.add(edge, grad)
+                if self.stop is None and hooked_leaves:
+                    self.run_with_leaves(edges)
+                else:
+                    self.run()
+            except BaseException:
+                self.undo()
+                raise
+        except KeyboardInterrupt:  # perhaps one that kept `undo` from its end
+            self.undo()
+            raise
 
     def add(self, edge: Edge, grad: Tensor) -> None:
         newest = self.next
@@ -352,28 +382,13 @@ def _run(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
         )
     seeds = [_seed(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
-    before, current = interpreter.is_grad_enabled(), interpreter.get_current()
+    current = interpreter.get_current()
     if stop is None and current is not None:
         seeds = [current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
-    interpreter.set_grad_enabled(create_graph)
-    if current is not None:
-        interpreter.set_current(current.for_gradients())
-    done = False
-    try:
-        for edge, grad in zip(edges, seeds, strict=True):
-            walk.add(edge, grad)
-        if stop is None and hooked_leaves:
-            walk.run_with_leaves(edges)
-        else:
-            walk.run()
-        done = True
-    finally:
-        interpreter.set_grad_enabled(before)
-        interpreter.set_current(current)
-        if not done:
-            walk.undo()
+    # In a context of its own, as in `interpreter.in_grad_mode`.
+    copy_context().run(walk.go, edges, seeds, create_graph, current)
 
 
 @register_function

@@ -18,7 +18,10 @@ def is_grad_enabled() -> bool:
 
 
 class Mode:
-    """A grad mode for a `with` block, or for the functions that it decorates."""
+    """A grad mode for a `with` block, or for the functions that it decorates.
+
+    A decorated function runs in a context of its own (`contextvars`), as `in_grad_mode` has it.
+    """
 
     def __init__(self, mode: bool) -> None:
         self._mode = mode
@@ -36,8 +39,7 @@ class Mode:
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with interpreter.grad_mode(mode):
-                return function(*args, **kwargs)
+            return interpreter.in_grad_mode(mode, function, *args, **kwargs)
 
         return call
 

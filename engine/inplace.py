@@ -5,13 +5,15 @@ The base of a view, and the views of a base, change with it; see `view_writes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import repeat
 
 import torch
 
 from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from . import interpreter
 from .argument_types import Layout, Number
+from .commit import Change, each
 from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
@@ -101,17 +103,23 @@ def become(self: Tensor, value: Tensor) -> None:
     take(self, value)
 
 
-def changed(tensors: Iterable[Tensor]) -> None:
-    """Let bases and views follow what was written into the memory of tensors, outside the tape."""
+def note_written(tensors: Sequence[Tensor]) -> list[Change]:
+    """Let the tape, bases and views know of writes into the memory of tensors, outside the tape."""
     linked = [tensor for tensor in tensors if tensor.shared and has_links(tensor)]
     values = [snapshot(tensor) for tensor in linked]  # some may be views of one base
     for tensor, value in zip(linked, values, strict=True):
         write(tensor, value, False)
+    return [each(setattr, tensors, repeat("version"), repeat(interpreter.stamp()))]
+
+
+_is_contiguous = torch.Tensor.is_contiguous
 
 
 def writable(x: Tensor) -> None:
     """Give the tensor contiguous memory of its own, if it has not."""
-    if x.shared or not all(map(torch.Tensor.is_contiguous, x.shards)):
+    shards = x.shards
+    lie = shards[0].is_contiguous() if len(shards) == 1 else all(map(_is_contiguous, shards))
+    if x.shared or not lie:
         x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from functools import wraps
+from contextvars import ContextVar, copy_context
+from functools import partial, wraps
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from .autograd_tape import Edge, Node
     from .tensor import Tensor
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -156,6 +157,20 @@ def using(interpreter: Interpreter | None) -> Iterator[None]:
         yield
     finally:
         set_current(before)
+
+
+def in_grad_mode(mode: bool, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function with the recording of gradients on or off.
+
+    It runs in a context of its own, which is left however it ends: no line must run for that, which
+    an interrupt could keep from running.
+    """
+    return copy_context().run(_in_grad_mode, mode, partial(function, *args, **kwargs))
+
+
+def _in_grad_mode(mode: bool, function: Callable[[], R]) -> R:
+    set_grad_enabled(mode)
+    return function()
 
 
 class grad_mode:

@@ -148,7 +148,9 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
 
     `value` is the result, where it is known: its history counts too.
     """
-    if not interpreter.is_grad_enabled() or (tensor.node is None and not tensor.shared):
+    if not interpreter.is_grad_enabled():
+        return
+    if not tensor.shared and (tensor.node is None or not tensor.node.is_leaf):
         return
     steps: list[ViewStep] = []
     base = tensor

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import gpt_curve
 import gpt_data
@@ -28,8 +28,6 @@ from onefold import nn
 from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.picture import draw
 from onefold.graph.schedules.simulate import Times, simulate
-
-B = flow.sbp.broadcast
 
 
 class Attention(nn.Module):
@@ -58,9 +56,9 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float, stage: Stage) -> None:
         super().__init__()
         where = stage.placement
-        self.norm1 = nn.LayerNorm(width, placement=where, sbp=B)
+        self.norm1 = nn.LayerNorm(width, placement=where, sbp=stage.whole)
         self.attention = Attention(width, heads, stage)
-        self.norm2 = nn.LayerNorm(width, placement=where, sbp=B)
+        self.norm2 = nn.LayerNorm(width, placement=where, sbp=stage.whole)
         self.up = nn.Linear(width, 4 * width, placement=where, sbp=stage.columns)
         self.down = nn.Linear(4 * width, width, placement=where, sbp=stage.rows)
         self.dropout = nn.Dropout(dropout)
@@ -71,26 +69,33 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Bytes (batch, length) to the scores of the next byte (batch, length, 256)."""
+    """Tokens (batch, length) to the scores of the next token (batch, length, vocabulary)."""
 
-    def __init__(self, args: argparse.Namespace, layout: list[Stage]) -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        layout: list[Stage],
+        vocabulary: int = gpt_data.VOCABULARY,
+    ) -> None:
         super().__init__()
         self.layout = layout
         first, last = layout[0], layout[-1]
         self.of_layer = stage_of_layer(args.layers, len(layout))
         self.checkpoint = args.checkpoint and not args.graph  # a graph has a setting for it
-        width, vocabulary = args.width, gpt_data.VOCABULARY
-        self.tokens = nn.Embedding(vocabulary, width, placement=first.placement, sbp=B)
-        self.places = nn.Embedding(args.length, width, placement=first.placement, sbp=B)
+        width = args.width
+        at_first = {"placement": first.placement, "sbp": first.whole}
+        self.tokens = nn.Embedding(vocabulary, width, **at_first)
+        self.places = nn.Embedding(args.length, width, **at_first)
         self.blocks = nn.ModuleList(
             Block(width, args.heads, args.dropout, layout[stage]) for stage in self.of_layer
         )
-        self.norm = nn.LayerNorm(width, placement=last.placement, sbp=B)
+        self.norm = nn.LayerNorm(width, placement=last.placement, sbp=last.whole)
         self.head = nn.Linear(width, vocabulary, placement=last.placement, sbp=last.columns)
 
-    def forward(self, bytes_: flow.Tensor) -> flow.Tensor:
-        place = flow.arange(bytes_.shape[1], placement=self.layout[0].placement, sbp=B)
-        x = self.tokens(bytes_) + self.places(place)
+    def forward(self, tokens: flow.Tensor) -> flow.Tensor:
+        first = self.layout[0]
+        place = flow.arange(tokens.shape[1], placement=first.placement, sbp=first.replicated)
+        x = self.tokens(tokens) + self.places(place)
         for block, stage in zip(self.blocks, self.of_layer, strict=True):
             x = x.to_global(self.layout[stage].placement, self.layout[stage].data)
             x = flow.checkpoint.checkpoint(block, x) if self.checkpoint else block(x)
@@ -109,8 +114,8 @@ class GPT(nn.Module):
 Step = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
 
 
-def loss_of(model: GPT, bytes_: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
-    scores = model(bytes_)
+def loss_of(model: GPT, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
+    scores = model(tokens)
     return nn.functional.cross_entropy(scores.view(-1, scores.shape[-1]), following.reshape(-1))
 
 
@@ -194,20 +199,24 @@ def train(args: argparse.Namespace, text: np.ndarray) -> tuple[GPT, list[float]]
     return model, losses
 
 
-def sample(model: GPT, start: bytes, count: int, length: int) -> bytes:
-    """`start` and `count` bytes that the model draws after it."""
-    first = model.layout[0].placement
-    text = list(start)
+def generate(
+    model: GPT, start: Sequence[int], count: int, length: int, temperature: float = 1.0
+) -> list[int]:
+    """`start` and `count` tokens that the model draws after it, likely ones below temperature 1."""
+    first = model.layout[0]
+    tokens = list(start)
     model.eval()
     with flow.no_grad():
         for _ in range(count):
-            window = torch.tensor([text[-length:]])
-            scores = model(flow.tensor(window, placement=first, sbp=B))
-            chances = flow.softmax(scores[0, -1], 0).numpy().astype(np.float64).cumsum()
+            window = torch.tensor([tokens[-length:]])
+            scores = model(flow.tensor(window, placement=first.placement, sbp=first.replicated))
+            chances = (
+                flow.softmax(scores[0, -1] / temperature, 0).numpy().astype(np.float64).cumsum()
+            )
             drawn = np.searchsorted(chances, flow.rand(()).item() * chances[-1])
-            text.append(min(int(drawn), gpt_data.VOCABULARY - 1))
+            tokens.append(min(int(drawn), len(chances) - 1))
     model.train()
-    return bytes(text)
+    return tokens
 
 
 def readable(text: bytes) -> str:
@@ -233,7 +242,7 @@ def main() -> None:
     if args.schedule_picture and first:
         draw_schedule(args)
     model, losses = train(args, gpt_data.load(args.data))
-    text = sample(model, b"def ", args.sample, args.length)
+    text = bytes(generate(model, b"def ", args.sample, args.length))
     if first:
         print(f"{len(losses)} steps, last loss {losses[-1]:.3f}; drawn from the model:")
         print(readable(text))

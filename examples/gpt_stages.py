@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from layouts import Layout
 
 import onefold as flow
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
+Sbp: TypeAlias = "flow.sbp.sbp | tuple[flow.sbp.sbp, ...]"
 STRATEGIES = {
     "single": "one rank holds everything",
     "dp": "data parallel: every rank holds all layers and works on its part of the batch",
@@ -23,9 +27,10 @@ class Stage:
     """Where some of the layers live, and how they are laid out there."""
 
     placement: flow.placement
-    data: flow.sbp.sbp  # of activations (batch, length, channels)
-    columns: flow.sbp.sbp  # of weights (out, in) whose outputs may be split
-    rows: flow.sbp.sbp  # of weights (out, in) that take those
+    data: Sbp  # of activations (batch, length, channels)
+    columns: Sbp  # of weights (out, in) whose outputs may be split
+    rows: Sbp  # of weights (out, in) that take those
+    whole: Sbp = B  # of all other weights
 
     @staticmethod
     def data_parallel(placement: flow.placement) -> Stage:
@@ -35,9 +40,25 @@ class Stage:
     def tensor_parallel(placement: flow.placement) -> Stage:
         return Stage(placement, B, S0, S1)
 
+    @staticmethod
+    def of(layout: Layout) -> list[Stage]:
+        """The stages of a strategy of layouts.py, in the order of the layers."""
+        count = len(layout.stages)
+        parts = [layout.at(index, count) for index in range(count)]
+        kinds = [(part.data, part.columns, part.rows, part.whole) for part in parts]
+        return [
+            Stage(part.placement, *(where["sbp"] for where in kind))
+            for part, kind in zip(parts, kinds, strict=True)
+        ]
+
     @property
     def ranks(self) -> list[int]:
         return list(self.placement.flat_ranks)
+
+    @property
+    def replicated(self) -> Sbp:
+        """Of what every rank needs, such as positions."""
+        return (B,) * self.placement.ndim
 
     def __str__(self) -> str:
         if len(self.ranks) == 1:

@@ -128,6 +128,7 @@ class ProgramStep:
     of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
+    pending: Run | None = None  # what `run` does, as writes that are still to be made
     start: Run | None = None  # begins what `run` does, and returns what ends it
     repeatable: bool = True  # whether the same inputs and attributes always give the same
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew

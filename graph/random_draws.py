@@ -41,6 +41,7 @@ class Draws:
         """
         self._streams: dict[int, _Stream] = {}
         self._before: Taken = []
+        self._after: Taken = []
         for generator, draw in noted:
             stream = self._streams.setdefault(
                 id(generator), _Stream(generator, (draw.seed, draw.call))
@@ -59,14 +60,19 @@ class Draws:
     def __len__(self) -> int:
         return sum(len(stream.draws) for stream in self._streams.values())
 
-    def take(self, micro_batches: int) -> None:
-        """Take the ids of one run over so many micro-batches from the generators."""
-        self._before = []
+    def begin(self, micro_batches: int) -> None:
+        """Begin a run over so many micro-batches, with the next ids of the generators."""
+        self._before, self._after = [], []
         for stream in self._streams.values():
             seed, call = stream.generator.get_state()
             self._before.append((stream.generator, (seed, call)))
             rounds = 1 if all(draw.part for draw, _ in stream.draws) else micro_batches
-            stream.generator.set_state((seed, call + rounds * stream.used))
+            self._after.append((stream.generator, (seed, call + rounds * stream.used)))
+
+    def advance(self) -> None:
+        """Take the ids of the run from the generators."""
+        for generator, state in self._after:
+            generator.set_state(state)
 
     def move_to(self, micro_batch: int) -> None:
         """Let the program draw what belongs to this micro-batch of the run."""
@@ -80,7 +86,7 @@ class Draws:
 
     @property
     def taken(self) -> Taken:
-        """Where the generators were before `take`; for `repeat`."""
+        """Where the generators were when the run began; for `repeat`."""
         return self._before
 
     def repeat(self, taken: Taken) -> None:
@@ -115,8 +121,3 @@ class Draws:
             else:
                 stream.draws.append((draw, offset))
         return Draws(new)
-
-    def give_back(self) -> None:
-        """Put the generators back to where they were before `take`."""
-        for generator, state in self._before:
-            generator.set_state(state)

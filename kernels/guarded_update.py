@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 
@@ -15,6 +18,10 @@ def gradient(grad: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     return wide(grad) if scale is None else wide(grad) * scale
 
 
-def put(target: torch.Tensor, value: torch.Tensor, found_inf: torch.Tensor | None) -> None:
-    """Write a value into a tensor, unless `found_inf`, a 0-d tensor on the device, is 1."""
-    target.copy_(value if found_inf is None else torch.where(found_inf == 0, value, wide(target)))
+def putting(
+    target: torch.Tensor, value: torch.Tensor, found_inf: torch.Tensor | None
+) -> Callable[[], torch.Tensor]:
+    """What writes a value into a tensor, unless `found_inf`, a 0-d tensor on the device, is 1."""
+    if found_inf is not None:
+        value = torch.where(found_inf == 0, value, wide(target))
+    return partial(target.copy_, value)

@@ -1,14 +1,20 @@
-"""Torch's own updates, norms and checks for lists of local tensors, in place and in one call."""
+"""Torch's own updates, norms and checks for lists of local tensors, in one call.
+
+An update is a list of functions: each computes what it needs, and gives the functions of torch that
+change memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from math import prod
 
 import torch
 
 Tensors = list[torch.Tensor]
+Write = Callable[[], list[Callable[[], None]]]
 
 FAR = 1e30  # a step so late that every power of a beta is 0, and no bias is left to correct
 
@@ -31,7 +37,7 @@ def by_moments(
     maximize: bool,
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
-) -> None:
+) -> list[Write]:
     """Adam or AdamW by torch's function for it, on tensors of one device and dtype.
 
     `step` counts from 1; None leaves out the bias correction. With `max_exp_avg_sqs` it is
@@ -39,22 +45,25 @@ def by_moments(
     multiplied first; so a captured graph can be run with other numbers. Where `found_inf`, float32
     on the device, is 1 and not 0, nothing changes.
     """
-    late = FAR if step is None else step
-    count = torch.as_tensor(late, dtype=torch.float32, device=params[0].device)
+    device = params[0].device
+    if isinstance(step, torch.Tensor):
+        count = step.to(device, torch.float32)
+    else:
+        count = torch.scalar_tensor(step or FAR, dtype=torch.float32, device=device)
+    options = {
+        "lr": _rate(lr, params[0]),
+        "beta1": betas[0],
+        "beta2": betas[1],
+        "weight_decay": weight_decay,
+        "eps": eps,
+        "amsgrad": max_exp_avg_sqs is not None,
+        "maximize": maximize,
+        "found_inf": found_inf,
+    }
     columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
-    for lists in _rounds(columns, scale):
-        update(
-            *lists,
-            [count] * len(lists[0]),
-            lr=_rate(lr, params[0]),
-            beta1=betas[0],
-            beta2=betas[1],
-            weight_decay=weight_decay,
-            eps=eps,
-            amsgrad=max_exp_avg_sqs is not None,
-            maximize=maximize,
-            found_inf=found_inf,
-        )
+    return [
+        partial(_write, update, lists, scale, options, count) for lists in _rounds(columns, scale)
+    ]
 
 
 def sgd(
@@ -71,41 +80,59 @@ def sgd(
     first_step: bool,
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
-) -> None:
+) -> list[Write]:
     """SGD by torch's function; on the first step the momentum buffer is the gradient.
 
     `lr`, `scale` and `found_inf` as in `by_moments`.
     """
-    for lists in _rounds([params, grads, momentum_buffers or []], scale):
-        torch._fused_sgd_(
-            *lists,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            lr=_rate(lr, params[0]),
-            dampening=dampening,
-            nesterov=nesterov,
-            maximize=maximize,
-            is_first_step=first_step,
-            found_inf=found_inf,
-        )
+    options = {
+        "weight_decay": weight_decay,
+        "momentum": momentum,
+        "lr": _rate(lr, params[0]),
+        "dampening": dampening,
+        "nesterov": nesterov,
+        "maximize": maximize,
+        "is_first_step": first_step,
+        "found_inf": found_inf,
+    }
+    columns = [params, grads, momentum_buffers or []]
+    fused = torch._fused_sgd_
+    return [partial(_write, fused, lists, scale, options) for lists in _rounds(columns, scale)]
 
 
-def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterator[list[Tensors]]:
-    """The lists with the second one, the gradients, scaled; on the CPU a few at a time.
+def _write(
+    update: Callable[..., None],
+    lists: list[Tensors],
+    scale: torch.Tensor | None,
+    options: Mapping[str, object],
+    count: torch.Tensor | None = None,
+) -> list[Callable[[], None]]:
+    """The update of lists whose second one, the gradients, is scaled first.
+
+    `count` is the number of the step, for functions that take a list of them.
+    """
+    if scale is not None:
+        lists = [lists[0], scaled(lists[1], scale), *lists[2:]]
+    if count is not None:
+        lists = [*lists, [count] * len(lists[0])]
+    return [partial(update, *lists, **options)]
+
+
+def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterable[list[Tensors]]:
+    """The lists, or on the CPU a few of their elements at a time, if gradients are scaled.
 
     There what a round scales is still in the cache when it is used, and its memory is used again.
     """
-    if scale is None:
-        yield columns
-        return
+    return (columns,) if scale is None else _parts(columns)
+
+
+def _parts(columns: list[Tensors]) -> Iterator[list[Tensors]]:
     sizes = [0, *accumulate(param.numel() for param in columns[0])]
     begin = 0
     for end in range(1, len(sizes)):
         full = columns[0][0].device.type == "cpu" and sizes[end] - sizes[begin] >= ROUND
         if full or end == len(sizes) - 1:
-            lists = [column[begin:end] for column in columns]
-            lists[1] = scaled(lists[1], scale)
-            yield lists
+            yield [column[begin:end] for column in columns]
             begin = end
 
 

@@ -8,19 +8,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float
-from functools import cache
+from functools import cache, partial
 from inspect import Parameter, signature
+from typing import TypedDict, Unpack
 
 import torch
 
-from .guarded_update import put, wide
+from .guarded_update import putting, wide
 
 Rule = Callable[..., tuple[torch.Tensor | None, ...]]
 Numbers = Mapping[str, float | torch.Tensor]  # flags among them are bool
+
+
+class Options(TypedDict, total=False):
+    """What else an update takes.
+
+    Gradients are first multiplied by `scale`, negated to `maximize`, and then `weight_decay` times
+    the parameter is added. Where `found_inf`, on the device, is 1 and not 0, nothing changes.
+    """
+
+    weight_decay: float | None
+    maximize: bool
+    scale: torch.Tensor | None
+    found_inf: torch.Tensor | None
+
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what Triton updates
 
 
 def update_by_rule(
+    rule: Rule,
+    params: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    states: Mapping[str, Sequence[torch.Tensor]],
+    numbers: Numbers,
+    **options: Unpack[Options],
+) -> None:
+    """Update parameters by gradients, and what is kept of them: dense tensors of one dtype.
+
+    It is computed in float32 for half precision. Numbers may be 0-d tensors on the device, so a
+    captured graph can be run with others; "lr" may be a 1-d one with a rate for each parameter.
+    """
+    for write in writes_by_rule(rule, params, grads, states, numbers, **options):
+        for change in write():
+            change()
+
+
+def writes_by_rule(
     rule: Rule,
     params: Sequence[torch.Tensor],
     grads: Sequence[torch.Tensor],
@@ -31,15 +65,8 @@ def update_by_rule(
     maximize: bool = False,
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
-) -> None:
-    """Update parameters by gradients, and what is kept of them: dense tensors of one dtype.
-
-    It is computed in float32 for half precision. Gradients are first multiplied by `scale`, negated
-    to `maximize`, and then `weight_decay` times the parameter is added. Numbers may be 0-d tensors
-    on the device, as `scale` is, so a captured graph can be run with others; "lr" may be a 1-d one
-    with a rate for each parameter. Where `found_inf`, on the device, is 1 and not 0, nothing
-    changes.
-    """
+) -> list[Callable[[], list[Callable[[], object]]]]:
+    """For each parameter what computes its update, and gives the functions that write it."""
     like = params[0]
     worked = torch.promote_types(like.dtype, torch.float32)
     narrow, dtype = worked is not like.dtype, worked.to_real()
@@ -50,23 +77,28 @@ def update_by_rule(
         else:  # rounded first, as Triton does
             given[name] = x if isinstance(x, bool) or dtype is torch.float64 else c_float(x).value
     rates = None if (lr := per_tensor(numbers)) is None else lr.to(like.device, dtype)
-    nothing = [None] * len(params)
-    columns = [states.get(name, nothing) for name in states_of(rule)]
-    for index, (param, grad, *kept) in enumerate(zip(params, grads, *columns, strict=True)):
-        p, g = (wide(param), wide(grad)) if narrow else (param, grad)
+
+    def write(index: int, *row: torch.Tensor | None) -> list[Callable[[], object]]:
+        p, g, *kept = [x if x is None or not narrow else wide(x) for x in row]
+        assert p is not None and g is not None
         if scale is not None:
             g = g * scale
         if maximize:
             g = -g
         if weight_decay is not None:
             g = g + weight_decay * p
-        if rates is not None:
-            given["lr"] = rates[index]
-        before = [x if x is None else wide(x) for x in kept] if narrow else kept
-        found = rule(p, g, *before, **given)
-        for target, value in zip((param, *kept), found, strict=True):
-            if target is not None and value is not None:
-                put(target, value, found_inf)
+        own = given if rates is None else {**given, "lr": rates[index]}
+        found = rule(p, g, *kept, **own)
+        return [
+            putting(target, value, found_inf)
+            for target, value in zip((row[0], *row[2:]), found, strict=True)
+            if target is not None and value is not None
+        ]
+
+    nothing = [None] * len(params)
+    columns = [states.get(name, nothing) for name in states_of(rule)]
+    rows = enumerate(zip(params, grads, *columns, strict=True))
+    return [partial(write, index, *row) for index, row in rows]
 
 
 def per_tensor(numbers: Numbers) -> torch.Tensor | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from html import escape
 from typing import Any, TypeVar
 
 from ..engine import interpreter
 from ..engine.autocast import Autocast
-from ..engine.grad_mode import no_grad
+from ..engine.commit import Change
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.refusal import refusing
@@ -209,9 +209,8 @@ class Graph:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
-        with no_grad():
-            outputs = compiled.executable.run(inputs)
-        self._count_step()
+        last = [self._count_step] if self._optimizers else []
+        outputs = interpreter.in_grad_mode(False, compiled.executable.run, inputs, last)
         return compiled.arrange(outputs)
 
     def _check_call(self) -> None:
@@ -283,13 +282,14 @@ class Graph:
         updates = Updating(optimizers, self._scaler) if optimizers else None
         return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
-    def _count_step(self) -> None:
-        """Let the schedules go on after a call that trained."""
-        if self._optimizers:
-            for _, schedule in self._optimizers:
-                if schedule is not None:
-                    schedule.step()
-            self.__dict__["_steps"] += 1
+    def _count_step(self) -> list[Change]:
+        """Lets the schedules go on after a call that trained."""
+        changes: list[Change] = [partial(self.__dict__.__setitem__, "_steps", self._steps + 1)]
+        for _, schedule in self._optimizers:
+            if schedule is not None:
+                own = type(schedule).step is not LRScheduler.step  # a subclass does more
+                changes += [schedule.step] if own else schedule.changes()
+        return changes
 
     # State.
 

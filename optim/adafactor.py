@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import torch
 
+from ..engine.commit import Change, Write
 from ..engine.convert import box
 from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
@@ -69,40 +73,51 @@ class Adafactor(Optimizer):
         shape = getattr(value, "shape", param.shape)
         return loaded_as(value, from_shards((), whole_meta(param.meta, shape)))
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> Iterator[Write]:
         if part.given.is_skipped():
             return
         norms = tensor_norms(part.params)
         rows = zip(part.params, part.grads, part.states, norms, strict=True)
         for param, grad, state, norm in rows:
-            state["step"] = int(state.get("step", 0)) + 1
-            self._update_one(part, param, grad, state, norm)
+            state.setdefault("step", 0)
+            names = ("row_var", "col_var") if param.ndim > 1 else ("variance",)
+            kept = {name: _whole(state, name, param) for name in names}
+            yield partial(self._update_one, part, param, grad, state, kept, norm)
 
     def _update_one(
-        self, part: Part, param: Tensor, grad: Tensor, state: State, norm: Tensor
-    ) -> None:
+        self,
+        part: Part,
+        param: Tensor,
+        grad: Tensor,
+        state: State,
+        kept: dict[str, Local],
+        norm: Tensor,
+    ) -> list[Change]:
         group, given, rate = part.group, part.given, float(part.given.lr)
+        step = int(state["step"]) + 1
         eps1, eps2 = group["eps"]
         eps1 = torch.finfo(param.dtype).eps if eps1 is None else eps1
         size = float(norm.shards[0]) if norm.shards else 0.0
         alpha = max(eps2, size / max(1, param.numel()) ** 0.5)
-        alpha *= min(rate, state["step"] ** -0.5)
+        alpha *= min(rate, step**-0.5)
         grads: Local = {}
         for device, g in gathered(grad).items():
             g = g if given.scale is None else gradient(g, beside(given.scale, g)).to(g.dtype)
             grads[device] = -g if group["maximize"] else g
-        names = ("row_var", "col_var") if param.ndim > 1 else ("variance",)
-        kept = [_whole(state, name, param) for name in names]
+        changes: list[Change] = [partial(state.__setitem__, "step", step)]
         ways = {}
         for device, g in grads.items():
-            own = [values[device] for values in kept]
-            ways[device] = _direction(g, own, float(state["step"]) ** group["beta2_decay"], eps1)
+            own = [values[device] for values in kept.values()]
+            means = _means(g, own, float(step) ** group["beta2_decay"])
+            changes += [partial(x.copy_, new) for x, new in zip(own, means, strict=True)]
+            ways[device] = _direction(g, means, eps1)
             length = float(ways[device].norm(2)) / (max(1, g.numel()) ** 0.5 * group["d"])
             ways[device].mul_(-alpha / max(1.0, length))
         for p, way in distinct(param, spread(ways, param)):
             if group["weight_decay"]:
-                p.mul_(1 - rate * group["weight_decay"])
-            p.add_(way)
+                changes.append(partial(p.mul_, 1 - rate * group["weight_decay"]))
+            changes.append(partial(p.add_, way))
+        return changes
 
 
 def _whole(state: State, name: str, param: Tensor) -> Local:
@@ -130,14 +145,21 @@ def spread_zeros(param: Tensor, shape: list[int]) -> Tensor:
     return from_shards(tuple([zeros[part.device] for part in param.shards]), meta)
 
 
-def _direction(g: torch.Tensor, kept: list[torch.Tensor], share: float, eps: float) -> torch.Tensor:
-    """The gradient divided by the root of its mean square, as far as rows and columns tell it."""
+def _means(g: torch.Tensor, kept: list[torch.Tensor], share: float) -> list[torch.Tensor]:
+    """The new means of the squares: of rows and columns, or of each element."""
     if len(kept) == 1:
-        (variance,) = kept
-        square = variance.lerp_(g * g, share).clone()
+        return [kept[0].lerp(g * g, share)]
+    return [
+        means.lerp(g.norm(dim=dim, keepdim=True).square_().div_(g.size(dim)), share)
+        for means, dim in zip(kept, (-1, -2), strict=True)
+    ]
+
+
+def _direction(g: torch.Tensor, means: list[torch.Tensor], eps: float) -> torch.Tensor:
+    """The gradient divided by the root of its mean square, as far as rows and columns tell it."""
+    if len(means) == 1:
+        square = means[0].clone()
     else:
-        for means, dim in zip(kept, (-1, -2), strict=True):
-            means.lerp_(g.norm(dim=dim, keepdim=True).square_().div_(g.size(dim)), share)
-        square = kept[0] @ kept[1]
-        square.div_(kept[0].mean(dim=-2, keepdim=True).clamp_(min=eps))
+        square = means[0] @ means[1]
+        square.div_(means[0].mean(dim=-2, keepdim=True).clamp_(min=eps))
     return square.clamp_(min=eps * eps).rsqrt_().mul_(g)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..engine.tensor import Tensor
 from ..kernels import adaptive_rules
 from ..kernels.update_rule_ref import Numbers
-from .adamw import counted
-from .device_scalar import DeviceScalar, LocalStep
+from .device_scalar import LocalStep
 from .full_state import full_for
 from .optimizer import Group, Params, Part
 from .rule_optimizer import RuleOptimizer
@@ -30,6 +29,7 @@ class Adagrad(RuleOptimizer):
     """
 
     rule = staticmethod(adaptive_rules.adagrad)
+    counts_steps = True
 
     def __init__(
         self,
@@ -64,9 +64,6 @@ class Adagrad(RuleOptimizer):
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "sum")
-
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
-        return counted(part)
 
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         for param, state in zip(part.params, part.states, strict=True):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import torch
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from ..kernels import update_rules
 from ..kernels.optim_ref import by_moments
 from ..kernels.update_rule_ref import Numbers
-from .device_scalar import DeviceScalar, Given, LocalStep
-from .optimizer import Group, Params, Part
-from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .device_scalar import LocalStep
+from .optimizer import Group, Params
+from .rule_optimizer import Lists, RuleOptimizer
 from .torch_options import accept
 
 
@@ -29,6 +30,7 @@ class AdamW(RuleOptimizer):
 
     rule = staticmethod(update_rules.adam)
     coupled = False
+    counts_steps = True
 
     def __init__(
         self,
@@ -65,14 +67,10 @@ class AdamW(RuleOptimizer):
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
         return ("step", "exp_avg", "exp_avg_sq", *largest)
 
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
-        return counted(part)
-
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
-        if has_triton_kernel(lists[0][0]):
-            super().update_lists(group, lists, at)
-            return
-        by_moments(
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+        if self.has_triton_kernel(lists[0][0]):
+            return super().update_lists(group, lists, at)
+        return by_moments(
             torch._fused_adam_ if self.is_coupled(group) else torch._fused_adamw_,
             *lists,
             step=at.step if group["do_bias_correction"] else None,
@@ -115,32 +113,3 @@ def _corrections(
         count = step.double()
         return (1.0 - beta1**count).reciprocal(), (1.0 - beta2**count).rsqrt()
     return 1.0 / (1.0 - beta1**step), (1.0 - beta2**step) ** -0.5
-
-
-def counted(part: Part) -> dict[int | DeviceScalar, list[int]]:
-    """Count a step in the states of parameters; which of them are at each step.
-
-    Those that step alike share the number, so that one on the device serves them all.
-    """
-    alike: dict[int | DeviceScalar, list[int]] = {}
-    for index, state in enumerate(part.states):
-        alike.setdefault(state.get("step", 0), []).append(index)
-    found = {}
-    for done, indices in alike.items():
-        step = _next(done, part.given)
-        found[step] = indices
-        for index in indices:
-            part.states[index]["step"] = step
-    return found
-
-
-def _next(done: int | DeviceScalar, given: Given) -> int | DeviceScalar:
-    """The number of steps with this one, which does not count where it is skipped."""
-    found = given.found_inf
-    if isinstance(done, DeviceScalar):
-        after = done.value + 1.0
-    elif found is None:
-        return int(done) + 1
-    else:
-        after = torch.full_like(found.value, int(done) + 1)
-    return DeviceScalar(after if found is None else after - found.on(after.device))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 
+from ..engine.commit import Write, finish
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import user_line
@@ -18,6 +19,7 @@ from .device_scalar import DeviceScalar, Given
 from .grad_scaler import StaticGradScaler
 from .optimizer import Group, Optimizer, rate_of
 
+Pending = Callable[..., Iterable[Write]]  # what a step is still to write, of its inputs
 NUMBER = Meta.of((), torch.float64, device=torch.device("cpu"))  # wherever it is at a run
 
 
@@ -96,7 +98,7 @@ class _Writing:
 
     def adapt(self, scaler: StaticGradScaler, found: Value) -> None:
         """The scale of the next call."""
-        self._step("adapt_scale", scaler, [found], [], partial(_adapt, scaler), several=True)
+        self._writing_step("adapt_scale", scaler, [found], partial(_adapt, scaler))
 
     def update(
         self,
@@ -121,13 +123,11 @@ class _Writing:
         owners = [each.owner for each in trained]
         metas = [each.meta for each in params], [each.meta for each in grads]
         has = scale is not None, found is not None
-        self._step(
+        self._writing_step(
             type(optimizer).__name__.lower(),
             optimizer,
             [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *kept],
-            [],
             partial(_update, optimizer, group, owners, metas, has),
-            several=True,
             writes=(*params, *kept),
         )
 
@@ -157,13 +157,27 @@ class _Writing:
         writes: tuple[Value, ...] = (),
         attrs: tuple[float, ...] = (),
         line: str = "",
+        pending: Pending | None = None,
     ) -> None:
         self.steps.append(
             ProgramStep(
                 name, origin, tuple(inputs), attrs, tuple(outputs), run, several=several,
                 scope=UPDATE, line=line or self._line, repeatable=False, writes=writes,
+                pending=pending,
             )
         )  # fmt: skip
+
+    def _writing_step(
+        self,
+        name: str,
+        origin: object,
+        inputs: Sequence[Value],
+        pending: Pending,
+        writes: tuple[Value, ...] = (),
+    ) -> None:
+        """A step that consists of the writes that `pending` gives."""
+        run = partial(_finished, pending)
+        self._step(name, origin, inputs, [], run, several=True, writes=writes, pending=pending)
 
 
 # What the steps run on shards; `partial` gives the first arguments.
@@ -175,10 +189,14 @@ def _unscale(scaler: StaticGradScaler, metas: Sequence[Meta], *grads: Shards) ->
     return tuple([(n.value,) for n in (given.scale, given.found_inf) if n is not None])
 
 
-def _adapt(scaler: StaticGradScaler, found: Shards) -> tuple[()]:
-    """`StaticGradScaler.adapt`."""
-    scaler.adapt(DeviceScalar(found[0]))
+def _finished(pending: Pending, *given: object) -> tuple[()]:
+    finish(pending(*given))
     return ()
+
+
+def _adapt(scaler: StaticGradScaler, found: Shards) -> list[Write]:
+    """`StaticGradScaler.adapt`."""
+    return [partial(scaler.adapt, DeviceScalar(found[0]))]
 
 
 def _clip_norm(
@@ -210,7 +228,7 @@ def _update(
     has: tuple[bool, bool],
     rate: tuple[float | torch.Tensor],
     *given: Shards,
-) -> tuple[()]:
+) -> Iterable[Write]:
     """`Optimizer.apply`. `metas` are of the parameters and gradients; `has`: a scale, found_inf."""
     scaled, checked = has
     count, at = len(owners), scaled + checked
@@ -218,8 +236,7 @@ def _update(
     grads = _tensors(given[at + count : at + 2 * count], metas[1])
     scale = unless_one(DeviceScalar(given[0][0])) if scaled else None
     found = DeviceScalar(given[at - 1][0]) if checked else None
-    optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found))
-    return ()
+    return optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found))
 
 
 def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
+
 import torch
 
+from ..engine.commit import Change, Write, each
 from ..kernels.update_rule_ref import Numbers
 from .device_scalar import LocalStep
-from .optimizer import Group, Part
+from .optimizer import Group, Part, State
 from .rule_optimizer import RuleOptimizer
 
 Kept = dict[str, float]  # what is kept of a parameter besides tensors, by name
@@ -25,9 +30,10 @@ class CountedOnHost(RuleOptimizer):
         """
         raise NotImplementedError
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> list[Write]:
+        writes: list[Write] = []
         if part.given.is_skipped():
-            return
+            return writes
         names = [name for name in self.state_names(part.group) if name in self.numbers]
         alike: dict[tuple[float, ...], list[int]] = {}
         for index, state in enumerate(part.states):
@@ -39,9 +45,13 @@ class CountedOnHost(RuleOptimizer):
             used, after = self.advance(
                 part.group, float(part.given.lr), dict(zip(names, values, strict=False))
             )
-            super()._update(own._replace(group={**part.group, **used}))
-            for state in own.states:
-                state.update(after)
+            writes += super()._update(own._replace(group={**part.group, **used}))
+            writes.append(partial(_keep, own.states, after))
+        return writes
+
+
+def _keep(states: Sequence[State], numbers: Kept) -> list[Change]:
+    return [each(dict.update, states, repeat(numbers))]
 
 
 def as_kept(number: float) -> float:

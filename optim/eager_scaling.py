@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, TypeVar, overload
 
 import torch
 
+from ..engine.commit import Change, finish
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.ops.arithmetic import mul
@@ -52,8 +54,9 @@ class EagerScaling:
         self._stages: dict[Optimizer, _Stage] = {}
         self._found: dict[Optimizer, DeviceScalar] = {}  # where unscaled: 1 if not finite
 
-    def adapt(self, found: DeviceScalar) -> None:
-        """Let the scale follow a step, where `found` says whether it is skipped."""
+    def adapt(self, found: DeviceScalar) -> list[Change]:
+        """Lets the scale follow a step, where `found` says whether it is skipped."""
+        return []
 
     def is_enabled(self) -> bool:
         """Whether anything is scaled."""
@@ -145,11 +148,25 @@ class EagerScaling:
         stage = self._stages.get(optimizer)
         if stage is _Stage.STEPPED:
             raise OnefoldRuntimeError("step() has already been called since the last update().")
+        try:
+            self._step(optimizer, stage)
+        except KeyboardInterrupt:
+            self._forget(optimizer, stage)
+            raise
+        return None
+
+    def _step(self, optimizer: Optimizer, stage: _Stage | None) -> None:
         if stage is None:
             self.unscale_(optimizer)
-        optimizer.step_by(Given(found_inf=self._found[optimizer] if self.may_skip else None))
-        self._stages[optimizer] = _Stage.STEPPED
-        return None
+        given = Given(found_inf=self._found[optimizer] if self.may_skip else None)
+        stepped = partial(self._stages.__setitem__, optimizer, _Stage.STEPPED)
+        optimizer.step_by(given, [lambda: [stepped]])
+
+    def _forget(self, optimizer: Optimizer, stage: _Stage | None) -> None:
+        """After a step that an interrupt kept from being made, gradients are to be made anew."""
+        if stage is None and self._stages.get(optimizer) is not _Stage.STEPPED:
+            self._stages.pop(optimizer, None)
+            self._found.pop(optimizer, None)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Let the scale follow the steps since the last `update()`, or take a new one.
@@ -160,13 +177,13 @@ class EagerScaling:
             return
         if new_scale is not None:
             value = item(new_scale) if isinstance(new_scale, Tensor) else new_scale
-            self._scale = DeviceScalar.of(positive("new_scale", value))
+            scale = {"_scale": DeviceScalar.of(positive("new_scale", value))}
+            changes: list[Change] = [partial(self.__dict__.update, scale)]
         elif not self._found:
             raise OnefoldRuntimeError("No inf checks were recorded prior to update.")
         else:
             first, *others = self._found.values()
             device = first.value.device
             total = sum([other.on(device) for other in others], start=first.on(device))
-            self.adapt(DeviceScalar(total))
-        self._stages.clear()
-        self._found.clear()
+            changes = self.adapt(DeviceScalar(total))
+        finish([lambda: [*changes, self._stages.clear, self._found.clear]])

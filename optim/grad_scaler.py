@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import torch
 
 from ..engine.argument_types import DeviceLike
+from ..engine.commit import Change
 from ..engine.grad_mode import no_grad
 from ..engine.placed_device import PlacedDevice
 from ..engine.refusal import refusing
@@ -156,20 +158,20 @@ class GradScaler(StaticGradScaler):
         """
         return super().given(gradients)._replace(found_inf=found_inf(gradients))
 
-    @no_grad
-    def adapt(self, found: DeviceScalar) -> None:
+    def adapt(self, found: DeviceScalar) -> list[Change]:
         device = found.value.device
         scale = self._scale.on(device, torch.float32).clone()
-        self._good_steps = self._good_steps.to(device, non_blocking=True)
+        good_steps = self._good_steps.to(device, copy=True, non_blocking=True)
         torch._amp_update_scale_(
             scale,
-            self._good_steps,
+            good_steps,
             found.on(device, torch.float32),
             self._growth,
             self._backoff,
             self._interval,
         )
-        self._scale = DeviceScalar(scale)
+        values = {"_scale": DeviceScalar(scale), "_good_steps": good_steps}
+        return [partial(self.__dict__.update, values)]
 
     def state_dict(self) -> dict[str, float]:
         """What torch's scaler keeps, by the same names; empty where it is not enabled."""

@@ -17,8 +17,21 @@ BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough
 
 def with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Those of the parameters that have a gradient, and their gradients."""
-    found = [(param, grad) for param in params if (grad := param.grad) is not None]
-    return [param for param, _ in found], [grad for _, grad in found]
+    params = list(params)
+    grads = [param.grad for param in params]
+    there = [grad for grad in grads if grad is not None]
+    if len(there) < len(params):
+        params = [p for p, grad in zip(params, grads, strict=True) if grad is not None]
+    return params, there
+
+
+def are_aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> bool:
+    """Whether `aligned` has nothing to do: each gradient has its parameter's layout."""
+    for param, grad in zip(params, grads, strict=True):
+        meta = param.meta
+        if grad.meta is not meta or meta.partial:
+            return False
+    return True
 
 
 def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:

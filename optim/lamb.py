@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+
 import torch
 
+from ..engine.commit import Change, Write, together
 from ..engine.tensor import Tensor
 from ..kernels import update_rules
-from ..kernels.select import pick
-from ..kernels.update_rule_ref import update_by_rule
-from .adamw import counted, moments
-from .device_scalar import LocalStep
+from .adamw import moments
+from .device_scalar import Given, LocalStep
 from .optimizer import Group, Optimizer, Params, Part, unique_shards, zeros_for
 from .option_checks import check_options
-from .rule_optimizer import Lists, begin
+from .rule_optimizer import Lists, begin, updates_by_rule
+from .step_count import count, next_steps
 from .tensor_norms import tensor_norms
 
 
@@ -48,33 +51,54 @@ class LAMB(Optimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "exp_avg", "exp_avg_sq")
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> Iterator[Write]:
         group, params, given = part.group, part.params, part.given
         ways = [zeros_for(param) for param in params]
-        for step, indices in counted(part).items():
+        for step, indices in next_steps(part).items():
             some = part.only(indices)
             begin(some.params, some.states, _MOMENTS)
             kept = [[state[key] for state in some.states] for key in _MOMENTS]
             for lists in unique_shards([ways[i] for i in indices], some.grads, *kept, some.params):
-                self.direct(group, lists, given.local(lists[0][0], step))
-        norms = [tensor_norms(params), tensor_norms(ways)]
-        for targets, found, weights, lengths in unique_shards(params, ways, *norms):
-            at = given.local(targets[0])
-            rates = _trust(torch.stack(weights), torch.stack(lengths)) * at.lr
-            update = pick(update_by_rule, targets[0].device.type)
-            update(update_rules.move, targets, found, {}, {"lr": rates}, found_inf=at.found_inf)
+                yield from self.direct(group, lists, given.local(lists[0][0], step))
+            yield partial(count, some.states, step)
+        weights = tensor_norms(params)
+        lengths = cache(partial(tensor_norms, ways))  # when the ways are there
+        for number, lists in enumerate(unique_shards(params, ways, weights)):
+            yield partial(_move, number, lists, lengths, params, given)
 
-    def direct(self, group: Group, lists: Lists, at: LocalStep) -> None:
+    def direct(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
         """Find directions: lists of them, then of gradients, both moments and parameters."""
-        found, grads, averages, squares, params = lists
         numbers = moments(group, at._replace(lr=1.0)) | {"decay": group["weight_decay"]}
-        kept = {"exp_avg": averages, "exp_avg_sq": squares, "p": params}
-        update = pick(update_by_rule, params[0].device.type)
-        rule = update_rules.lamb_direction
-        update(rule, found, grads, kept, numbers, scale=at.scale, found_inf=at.found_inf)
+        return updates_by_rule(
+            update_rules.lamb_direction,
+            lists,
+            ("exp_avg", "exp_avg_sq", "p"),
+            numbers,
+            scale=at.scale,
+            found_inf=at.found_inf,
+        )
 
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def _move(
+    number: int,
+    lists: Lists,
+    lengths: Callable[[], list[Tensor]],
+    params: Sequence[Tensor],
+    given: Given,
+) -> Iterable[Change]:
+    """The steps along the ways that were found, the `number`-th of their lists."""
+    targets, ways, weights = lists
+    _, steps = unique_shards(params, lengths())[number]
+    at = given.local(targets[0])
+    rates = _trust(torch.stack(weights), torch.stack(steps)) * at.lr
+    numbers = {"lr": rates}
+    writes = updates_by_rule(
+        update_rules.move, [targets, ways], (), numbers, found_inf=at.found_inf
+    )
+    return together(writes)()
 
 
 def _trust(weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

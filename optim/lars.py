@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from .device_scalar import LocalStep
 from .momentum import Momentum
@@ -45,10 +46,10 @@ class LARS(Momentum):
     def _beside(self, part: Part) -> list[Sequence[Tensor]]:
         return [tensor_norms(part.params), tensor_norms(part.grads, part.given.scale)]
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
         *own, parameters, gradients = lists
         weights, slopes = torch.stack(parameters), torch.stack(gradients)
         below = slopes + group["weight_decay"] * weights + group["eps"]
         share = group["lars_coefficient"] * weights / below
         rates = torch.where((weights > 0) & (slopes > 0), share, 1.0) * at.lr
-        super().update_lists(group, own, at._replace(lr=rates))
+        return super().update_lists(group, own, at._replace(lr=rates))

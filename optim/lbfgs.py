@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
 from ..engine import interpreter
-from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import changed, fitted, writable
+from ..engine.commit import finish
+from ..engine.inplace import fitted, note_written, writable
 from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
@@ -87,7 +88,6 @@ class LBFGS(Optimizer):
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
     @refusing
-    @no_grad
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]
         """Take up to `max_iter` steps; returns the first loss. Needs a closure."""
         not_in_build("optimizer.step()", "call it in eager mode")
@@ -96,7 +96,27 @@ class LBFGS(Optimizer):
                 "LBFGS.step() needs a closure that clears the gradients, computes the loss, calls "
                 "backward() and returns the loss"
             )
-        run = enable_grad(closure)
+        values = self._values()
+        state = {key: _kept(x) for key, x in self.state.get(self._params[0], {}).items()}
+        try:
+            try:
+                run = partial(interpreter.in_grad_mode, True, closure)
+                return interpreter.in_grad_mode(False, self._step_along, run)
+            except BaseException:
+                self._take_back(values, state)
+                raise
+        except KeyboardInterrupt:  # perhaps in the line above
+            self._take_back(values, state)
+            raise
+
+    def _take_back(self, values: list[list[torch.Tensor]], state: State) -> None:
+        """Let parameters and state be what they were before a step."""
+        self._restore(values)
+        self.state.clear()
+        if state:
+            self.state[self._params[0]] = state
+
+    def _step_along(self, run: Callable[[], Tensor]) -> Tensor:
         group = self.param_groups[0]
         state = self.state.setdefault(self._params[0], {})
         state.setdefault("func_evals", 0)
@@ -192,10 +212,7 @@ class LBFGS(Optimizer):
         self._written()
 
     def _written(self) -> None:
-        now = interpreter.stamp()
-        for param in self._params:
-            param.version = now
-        changed(self._params)
+        finish([partial(note_written, self._params)])
 
     # The state is torch's: vectors on this process, under the first parameter.
 
@@ -235,6 +252,11 @@ def _direction(state: State, gradient: torch.Tensor, most: int) -> torch.Tensor:
         back = changes[number].dot(found) * inverses[number]
         found.add_(steps[number], alpha=float(share - back))
     return found
+
+
+def _kept(value: Any) -> Any:
+    """A part of a state, whose lists later steps change."""
+    return list(value) if isinstance(value, list) else value
 
 
 def _given(value: Any) -> Any:

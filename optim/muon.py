@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 
+from ..engine.commit import Change, Write
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
@@ -84,29 +87,36 @@ class Muon(Optimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",)
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> Iterator[Write]:
         if part.given.is_skipped():
             return
         begin(part.params, part.states, ("momentum_buffer",))
         for param, grad, state in zip(part.params, part.grads, part.states, strict=True):
-            self._update_one(part, param, grad, state["momentum_buffer"])
+            yield partial(self._update_one, part, param, grad, state["momentum_buffer"])
 
-    def _update_one(self, part: Part, param: Tensor, grad: Tensor, buffer: Tensor) -> None:
+    def _update_one(self, part: Part, param: Tensor, grad: Tensor, buffer: Tensor) -> list[Change]:
         group, scale, rate = part.group, part.given.scale, float(part.given.lr)
         share = group["momentum"]
 
-        def averaged(kept: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-            g = g if scale is None else gradient(g, beside(scale, g)).to(kept.dtype)
-            kept.lerp_(g, 1 - share)
-            return g.lerp(kept, share) if group["nesterov"] else kept
+        def unscaled(g: torch.Tensor) -> torch.Tensor:
+            return g if scale is None else gradient(g, beside(scale, g)).to(g.dtype)
 
-        moved = gathered(mapped(averaged, buffer, grad))
+        def averaged(kept: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+            return kept.lerp(unscaled(g), 1 - share)
+
+        def ahead(average: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+            return unscaled(g).lerp(average, share) if group["nesterov"] else average
+
+        average = mapped(averaged, buffer, grad)
+        moved = gathered(mapped(ahead, average, grad))
         options = group["ns_coefficients"], group["ns_steps"], group["eps"]
         found = {d: orthogonal(x, *options).to(x.dtype) for d, x in moved.items()}
         adjusted = rate * _ratio(group["adjust_lr_fn"], *param.shape)
+        changes: list[Change] = [partial(x.copy_, new) for x, new in distinct(buffer, average)]
         for p, way in distinct(param, spread(found, param)):
-            p.mul_(1 - rate * group["weight_decay"])
-            p.add_(way, alpha=-adjusted)
+            changes.append(partial(p.mul_, 1 - rate * group["weight_decay"]))
+            changes.append(partial(p.add_, way, alpha=-adjusted))
+        return changes
 
 
 def orthogonal(

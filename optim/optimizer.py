@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
 
@@ -10,9 +13,10 @@ import numpy as np
 import torch
 
 from ..engine import interpreter
+from ..engine.commit import Change, Write, finish
 from ..engine.convert import box
-from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import changed, fill_, fitted, take, writable
+from ..engine.grad_mode import no_grad
+from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
 from ..engine.refusal import check_types, refusing
@@ -21,7 +25,7 @@ from ..errors import OnefoldNotImplementedError, OnefoldTypeError, OnefoldValueE
 from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
-from .gradient_layouts import aligned, not_in_build, with_gradients
+from .gradient_layouts import aligned, are_aligned, not_in_build, with_gradients
 from .option_checks import check_options
 from .zero_redundancy import ZeroRedundancy
 
@@ -192,17 +196,20 @@ class Optimizer:
         )
         result = None
         if closure is not None:
-            with enable_grad():
-                result = closure()
+            result = interpreter.in_grad_mode(True, closure)
         self.step_by(Given())
         return result
 
-    def step_by(self, given: Given) -> None:
-        """`step` with numbers that stay on the device, such as whether it is skipped."""
+    def step_by(self, given: Given, last: Iterable[Write] = ()) -> None:
+        """`step` with numbers that stay on the device, such as whether it is skipped.
+
+        An interrupt leaves all as it was before, or as it is after, when `last` is done too.
+        """
+        step = partial(copy_context().run, self._step, given, last)
         if (current := interpreter.get_current()) is None:
-            self.update(given)
+            step()
         else:
-            current.step_optimizer(self, lambda: self.update(given))
+            current.step_optimizer(self, step)
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.
@@ -210,6 +217,8 @@ class Optimizer:
         Gradients are boxed all together, and stay so.
         """
         chosen = [with_gradients(group["params"]) for group in self.param_groups]
+        if self._zero is None and all(are_aligned(*pair) for pair in chosen):
+            return chosen
         params = [param for params, _ in chosen for param in params]
         grads = [grad for _, grads in chosen for grad in grads]
         laid = (aligned if self._zero is None else self._zero.aligned)(params, grads)
@@ -219,10 +228,12 @@ class Optimizer:
         rest = iter(laid)
         return [(params, list(islice(rest, len(params)))) for params, _ in chosen]
 
-    @no_grad
-    def update(self, given: Given) -> None:
-        """What `step` does, with numbers that stay on the device."""
+    def _step(self, given: Given, last: Iterable[Write]) -> None:
+        """The step, in a context of its own; see `interpreter.in_grad_mode`."""
+        interpreter.set_grad_enabled(False)
         zero = self._zero
+        writes: deque[Write] = deque()
+        written: list[Tensor] = []
         for group, (params, grads) in zip(self.param_groups, self.lay_gradients(), strict=True):
             if params:
                 parts = params
@@ -231,13 +242,13 @@ class Optimizer:
                 for part in parts:
                     writable(part)
                 own = Given(rate_of(group), given.scale, given.found_inf)
-                self.apply(group, params, parts, grads, own)
+                writes.extend(self.apply(group, params, parts, grads, own))
                 if zero is not None:
-                    zero.gather(params, parts)
-                now = interpreter.stamp()
-                for param in params:
-                    param.version = now
-                changed(params)
+                    writes.append(partial(zero.gather, params, parts))
+                written += params
+        writes.append(partial(note_written, written))
+        writes.extend(last)
+        finish(writes)
 
     def apply(
         self,
@@ -246,8 +257,8 @@ class Optimizer:
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         given: Given,
-    ) -> None:
-        """Update the parameters of a group in their memory, which is theirs alone.
+    ) -> list[Write]:
+        """The update of the parameters of a group in their memory, which is theirs alone.
 
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
         themselves, or in a graph perhaps other layouts of them.
@@ -255,10 +266,16 @@ class Optimizer:
         states = [self.state.get(owner) or {} for owner in owners]
         self._lay_state(params, states)
         fresh = [index for index, state in enumerate(states) if not state]
-        self._update(Part(group, params, grads, states, given))
-        for index in fresh:
-            if states[index]:  # else the first step was skipped, or nothing is kept
-                self.state[owners[index]] = states[index]
+        writes = list(self._update(Part(group, params, grads, states, given)))
+        if fresh:
+            pairs = [(owners[index], states[index]) for index in fresh]
+            writes.append(partial(self._keep, pairs))
+        return writes
+
+    def _keep(self, states: Sequence[tuple[Tensor, State]]) -> list[Change]:
+        """Keep the states of parameters that were updated for the first time."""
+        # An empty one: the first step was skipped, or nothing is kept.
+        return [partial(self.state.__setitem__, *pair) for pair in states if pair[1]]
 
     @staticmethod
     def _lay_state(params: Sequence[Tensor], states: Sequence[State]) -> None:
@@ -272,8 +289,8 @@ class Optimizer:
             if len(param.shards) > 1:
                 _match_replicas(param, state.values())
 
-    def _update(self, part: Part) -> None:
-        """Change the parameters, and the state of each."""
+    def _update(self, part: Part) -> Iterable[Write]:
+        """What changes the parameters, and the state of each; see `engine/commit.py`."""
         raise OnefoldNotImplementedError(f"step: {type(self).__name__} needs _update(part)")
 
     # State.
@@ -464,11 +481,9 @@ def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     decides what is distinct: replicas of a virtual world are updated once.
     """
     firsts = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
-    if firsts and len(firsts) == len(columns[0]):
-        device, dtype = firsts[0].device, firsts[0].dtype
-        if all(part.dtype is dtype and part.device == device for part in firsts):
-            rest = [[tensor.shards[0] for tensor in column] for column in columns[1:]]
-            return [[firsts, [part.contiguous() for part in rest[0]], *rest[1:]]]
+    if len(firsts) == len(columns[0]) and len({(p.dtype, p.get_device()) for p in firsts}) == 1:
+        grads = [tensor.shards[0].contiguous() for tensor in columns[1]]
+        return [[firsts, grads, *[[x.shards[0] for x in column] for column in columns[2:]]]]
     alike: dict[object, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):
         seen: set[int] = set()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import adaptive_rules
 from ..kernels.update_rule_ref import Numbers
-from .adamw import counted
-from .device_scalar import DeviceScalar, LocalStep
+from .device_scalar import LocalStep
 from .full_state import full_for
 from .optimizer import Group, Params, Part, zeros_for
 from .rule_optimizer import RuleOptimizer
@@ -32,6 +31,7 @@ class Rprop(RuleOptimizer):
     """
 
     rule = staticmethod(adaptive_rules.rprop)
+    counts_steps = True
     coupled = False
 
     def __init__(
@@ -66,9 +66,6 @@ class Rprop(RuleOptimizer):
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "prev", "step_size")
-
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
-        return counted(part)
 
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         for param, state in zip(part.params, part.states, strict=True):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, TypeAlias, Unpack
 
 import torch
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from ..kernels.select import pick, uses_triton
-from ..kernels.update_rule_ref import FLOATS, Numbers, Rule, update_by_rule
+from ..kernels.update_rule_ref import (
+    FLOATS,
+    Numbers,
+    Options,
+    Rule,
+    update_by_rule,
+    writes_by_rule,
+)
 from .coupled_decay import decayed_apart
 from .device_scalar import DeviceScalar, LocalStep
 from .optimizer import Group, Optimizer, Params, Part, State, unique_shards, zeros_for
 from .option_checks import check_options
+from .step_count import count, next_steps
 
 Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and each state
 
@@ -27,10 +37,12 @@ class RuleOptimizer(Optimizer):
 
     rule: ClassVar[Rule]
     coupled: ClassVar[bool] = True  # whether weight decay is added to the gradients
+    counts_steps: ClassVar[bool] = False  # whether each parameter keeps their number
     linear: ClassVar[bool] = False  # whether each addend of a partial_sum can be updated alone
 
     def __init__(self, params: Params, options: Group) -> None:
         check_options(type(self).__name__, options)
+        self._uses_triton: dict[bool, bool] = {}  # on cuda, and on the CPU; asked once
         super().__init__(params, options)
 
     def state_names(self, group: Group) -> tuple[str, ...]:
@@ -44,25 +56,40 @@ class RuleOptimizer(Optimizer):
         """The numbers and flags that the rule takes by name, at a step as `_steps` counts."""
         raise NotImplementedError
 
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
+    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, Sequence[int]]:
         """Which of the parameters are at each step, where that matters to the rule."""
-        return {0: list(range(len(part.states)))}
+        return next_steps(part) if self.counts_steps else {0: range(len(part.states))}
 
     def _beside(self, part: Part) -> list[Sequence[Tensor]]:
         """More columns of tensors for `update_lists`."""
         return []
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> list[Write]:
+        writes: list[Write] = []
         apart = self.is_coupled(part.group) and not self.linear
         for own in decayed_apart(part) if apart else (part,):
             keys = self._tensor_names(own.group)
             for step, indices in self._steps(own).items():
                 some = own.only(indices)
+                states = some.states
                 self._begin(some, keys)
-                kept = [[state[key] for state in some.states] for key in keys]
+                kept = [[state[key] for state in states] for key in keys]
                 columns = (some.params, some.grads, *kept, *self._beside(some))
-                for lists in map(_of_real, unique_shards(*columns)):
-                    self.update_lists(own.group, lists, own.given.local(lists[0][0], step))
+                for lists in unique_shards(*columns):
+                    first = lists[0][0]
+                    at = own.given.local(first, step)
+                    lists = _of_real(lists) if first.is_complex() else lists
+                    writes += self.update_lists(own.group, lists, at)
+                if self.counts_steps:
+                    writes.append(partial(count, states, step))
+        return writes
+
+    def has_triton_kernel(self, like: torch.Tensor) -> bool:
+        """Whether a rule is a Triton kernel for such tensors; torch may have a function for it."""
+        found = self._uses_triton.get(like.is_cuda)
+        if found is None:
+            found = self._uses_triton[like.is_cuda] = uses_triton(like.device.type)
+        return found and like.dtype in FLOATS
 
     def _tensor_names(self, group: Group) -> list[str]:
         return [name for name in self.state_names(group) if name not in self.numbers]
@@ -70,16 +97,13 @@ class RuleOptimizer(Optimizer):
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         begin(part.params, part.states, keys)
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
-        """Update local tensors of one device and dtype."""
-        params, grads, *kept = lists
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+        """The update of local tensors of one device and dtype."""
         keys = self._tensor_names(group)
-        update = pick(update_by_rule, params[0].device.type)
-        update(
+        return updates_by_rule(
             type(self).rule,
-            params,
-            grads,
-            dict(zip(keys, kept, strict=True)),
+            lists,
+            keys,
             self._numbers(group, at),
             weight_decay=group["weight_decay"] if self.is_coupled(group) else None,
             maximize=group.get("maximize", False),
@@ -88,10 +112,24 @@ class RuleOptimizer(Optimizer):
         )
 
 
-def _of_real(lists: Lists) -> Lists:
+def updates_by_rule(
+    rule: Rule,
+    lists: Lists,
+    keys: Iterable[str],
+    numbers: Numbers,
+    **options: Unpack[Options],
+) -> Iterable[Write]:
+    """The update of lists of parameters, gradients and the states that the keys name."""
+    params, grads, *kept = lists
+    states = dict(zip(keys, kept, strict=True))
+    update = pick(update_by_rule, params[0].device.type)
+    if update is update_by_rule:
+        return writes_by_rule(rule, params, grads, states, numbers, **options)
+    return [lambda: [partial(update, rule, params, grads, states, numbers, **options)]]
+
+
+def _of_real(lists: Lists) -> list[list[torch.Tensor]]:
     """Lists of tensors, complex ones as their real and imaginary parts, as torch updates them."""
-    if not any(column and column[0].is_complex() for column in lists):
-        return lists
     return [[torch.view_as_real(x) if x.is_complex() else x for x in column] for column in lists]
 
 
@@ -101,8 +139,3 @@ def begin(params: Sequence[Tensor], states: Sequence[State], keys: Sequence[str]
         for key in keys:
             if key not in state:
                 state[key] = zeros_for(param)
-
-
-def has_triton_kernel(like: torch.Tensor) -> bool:
-    """Whether a rule is a Triton kernel for tensors like this one; torch may have a function."""
-    return uses_triton(like.device.type) and like.dtype in FLOATS

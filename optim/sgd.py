@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim_ref, update_rules
 from ..kernels.update_rule_ref import Numbers
 from .device_scalar import DeviceScalar, LocalStep
 from .optimizer import Group, Params, Part
-from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .rule_optimizer import Lists, RuleOptimizer
 from .torch_options import accept
 
 
@@ -75,11 +76,10 @@ class SGD(RuleOptimizer):
             del found[1]
         return found
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
-        if has_triton_kernel(lists[0][0]):
-            super().update_lists(group, lists, at)
-            return
-        optim_ref.sgd(
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+        if self.has_triton_kernel(lists[0][0]):
+            return super().update_lists(group, lists, at)
+        return optim_ref.sgd(
             *lists,
             lr=at.lr,
             momentum=group["momentum"],

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..engine.tensor import Tensor
 from ..kernels import adaptive_rules
 from ..kernels.update_rule_ref import Numbers
-from .adamw import counted
-from .device_scalar import DeviceScalar, LocalStep
-from .optimizer import Group, Params, Part
+from .device_scalar import LocalStep
+from .optimizer import Group, Params
 from .rule_optimizer import RuleOptimizer
 
 
@@ -30,6 +27,7 @@ class SparseAdam(RuleOptimizer):
     """
 
     rule = staticmethod(adaptive_rules.sparse_adam)
+    counts_steps = True
     coupled = False
 
     def __init__(
@@ -44,9 +42,6 @@ class SparseAdam(RuleOptimizer):
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "exp_avg", "exp_avg_sq")
-
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
-        return counted(part)
 
     def _numbers(self, group: Group, at: LocalStep) -> Numbers:
         beta1, beta2 = group["betas"]

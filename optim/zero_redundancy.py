@@ -104,7 +104,7 @@ class ZeroRedundancy:
             part_grads.append(grad)
         return parts, part_grads
 
-    def gather(self, params: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+    def gather(self, params: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[()]:
         """Give parameters the values of their updated parts, whole on every rank."""
         split = [pair for pair in zip(params, parts, strict=True) if pair[0] is not pair[1]]
         ends = [
@@ -113,6 +113,7 @@ class ZeroRedundancy:
         ]
         for (param, _), end in zip(split, ends, strict=True):
             take(param, from_shards(end(), param.meta))
+        return ()
 
 
 def _boxed(tensor: Tensor, target: Meta) -> Tensor:

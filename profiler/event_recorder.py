@@ -16,7 +16,7 @@ from ..engine.observer import Observer
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, user_line
-from ..graph import program_executor
+from ..graph import call_list
 from ..graph.ir import ProgramStep, Run
 from .events import Event, Kind
 
@@ -135,7 +135,7 @@ class EventRecorder(Observer):
             observing(self),
             comm_log.comm() as self._comm,
             _listening(comm_log.watchers, self.exchange),
-            _listening(program_executor.watchers, self.watch),
+            _listening(call_list.watchers, self.watch),
             _listening(_recorders, self),
         ):
             yield self

@@ -48,7 +48,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names", "thread_stack"),
+    ("commit", "names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("refusal",),
     ("boundaries",),

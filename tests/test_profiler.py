@@ -18,7 +18,7 @@ from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, partial_sum, split
 from onefold.errors import OnefoldRuntimeError, OnefoldValueError
-from onefold.graph import program_executor
+from onefold.graph import call_list
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -218,7 +218,7 @@ def test_a_profile_has_ops_updates_and_communication_with_their_times(step):
     kernels = rows(prof, group_by="kernel")
     assert {"aten::relu", "aten::mm"} <= kernels.keys()
     assert interpreter.get_current() is None
-    assert comm_log.watchers == program_executor.watchers == []
+    assert comm_log.watchers == call_list.watchers == []
 
 
 def test_events_know_their_module_line_and_direction(step):

@@ -7,6 +7,7 @@ import torch
 from triton_harness import EPS
 
 import onefold as flow
+from onefold.engine.commit import finish
 from onefold.optim.device_scalar import LocalStep
 from onefold.optim.momentum import Momentum
 
@@ -36,11 +37,12 @@ def kernels(chosen):
 def rule(name, step=0, lr=0.1, scale=None, found_inf=None, **options):
     """The update of lists by an optimizer of `flow.optim`, or by its momentum of jobs."""
     cls = Momentum if name == "Momentum" else getattr(flow.optim, name)
-    optimizer = cls([flow.nn.Parameter(flow.ones(1))], **options)
-    (group,) = optimizer.param_groups
 
     def update(columns):
-        optimizer.update_lists(group, columns, LocalStep(lr, step, scale, found_inf))
+        # A new one each time, since an optimizer asks for its kernels once.
+        optimizer = cls([flow.nn.Parameter(flow.ones(1))], **options)
+        (group,) = optimizer.param_groups
+        finish(optimizer.update_lists(group, columns, LocalStep(lr, step, scale, found_inf)))
 
     return update
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..call_list import CallList, Places
 from ..ir import Value
-from ..program_executor import CallList, Places
 from .partition import Part, Staged, draws
 from .state_order import first_readers
 

@@ -7,17 +7,21 @@ one after the other.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from ...distributed.point_to_point import Posted
 from ...distributed.world import world
 from ...engine import boxing
+from ...engine.commit import Write
 from ...engine.tensor import Shards
+from ..call_list import CallList, Filled
 from ..ir import Value
-from ..program_executor import CallList, Executor, Filled
+from ..program_executor import Executor
 from ..schedules.action_order import in_turn
 from ..schedules.actions import Action
+from ..writing_calls import split, writes_of
 from .lower import lower
 from .partition import Part
 from .stage_plan import Instruction, Message, StagePlan
@@ -44,7 +48,7 @@ class Pipeline(Executor):
         self.whole_inputs = all_of(staged.slices.inputs)
         pieces, width = all_of(staged.slices.outputs), len(self.inputs)
         self.pieces = [pieces[i * width : (i + 1) * width] for i in range(count)]
-        self.end = calls(end.program.steps, end.program.wanted())
+        self.end, self.writing = split(calls(end.program.steps, end.program.wanted()))
         self.crossings = [
             boxing.disjoint_boxing(t.value.meta, t.result.meta) for t in staged.transfers
         ]
@@ -65,13 +69,14 @@ class Pipeline(Executor):
         self.assigned = list(zip(variables, all_of(end.assigned), strict=True))
 
     def call_lists(self) -> list[CallList]:
-        lists = [self.once, self.slices, self.feeds, self.end]
+        lists = [self.once, self.slices, self.feeds, self.end, self.writing]
         return [*lists, *(part.calls for part in self.parts.values())]
 
-    def compute(self, places: Filled, inputs: Sequence[Shards]) -> None:
+    def compute(self, places: Filled, inputs: Sequence[Shards]) -> deque[Write]:
         call = _Call(self, places, inputs)
         call.go()
         call.finish()
+        return writes_of(self.writing, places)
 
 
 class _Call:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from ...engine.commit import Change
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ..optimizer import Group, Optimizer, set_rate
 from .scheduler import LRScheduler, Schedule, check
@@ -30,13 +32,12 @@ class CyclingLR(LRScheduler):
         self.momenta = tuple(momenta)
         super().__init__(optimizer, schedules, last_step)
 
-    def step(self) -> None:
-        """Go on by one step; call it after `optimizer.step()`."""
-        super().step()
-        if self.momenta:
-            pairs = zip(self._param_groups(), self.momenta, strict=True)
-            for group, schedule in pairs:
-                _set_momentum(group, schedule.rate(0.0, self.last_step))
+    def changes(self) -> list[Change]:
+        changes = super().changes()
+        for group, schedule in zip(self._param_groups(), self.momenta, strict=False):
+            momentum = schedule.rate(0.0, self.last_step + 1)
+            changes.append(partial(group.update, _momentum(group, momentum)))
+        return changes
 
 
 def each(name: str, optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
@@ -62,11 +63,11 @@ def _momentum_names(optimizer: Optimizer) -> None:
         )
 
 
-def _set_momentum(group: Group, momentum: float) -> None:
+def _momentum(group: Group, momentum: float) -> Group:
+    """The options by which a group takes a momentum."""
     if "betas" in group:
-        group["betas"] = (momentum, *group["betas"][1:])
-    else:
-        group["momentum"] = momentum
+        return {"betas": (momentum, *group["betas"][1:])}
+    return {"momentum": momentum}
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import SupportsFloat
 
+from ...engine.commit import finish
 from ..optimizer import Optimizer
 from .scheduler import Scheduler, check
 
@@ -69,21 +71,27 @@ class ReduceLROnPlateau(Scheduler):
         Raises OnefoldRuntimeError when groups were added to the optimizer.
         """
         groups = self._param_groups()
-        current = float(metrics)
-        self.last_step += 1
-        if self.is_better(current, self.best):
-            self.best = current
-            self.num_bad_steps = 0
-        else:
-            self.num_bad_steps += 1
+        current, best, bad = float(metrics), self.best, self.num_bad_steps + 1
+        if self.is_better(current, best):
+            best, bad = current, 0
+        counter = self.cooldown_counter
         if self.in_cooldown:
-            self.cooldown_counter -= 1
-            self.num_bad_steps = 0
-        if self.num_bad_steps > self.patience:
-            self._reduce()
-            self.cooldown_counter = self.cooldown
-            self.num_bad_steps = 0
-        self._last_lr = [float(group["lr"]) for group in groups]
+            counter, bad = counter - 1, 0
+        rates = [float(group["lr"]) for group in groups]
+        reduced: dict[int, float] = {}
+        if bad > self.patience:
+            reduced = self._reduced(rates)
+            counter, bad = self.cooldown, 0
+        write = partial(
+            self._setting,
+            reduced,
+            last_step=self.last_step + 1,
+            best=best,
+            num_bad_steps=bad,
+            cooldown_counter=counter,
+            _last_lr=[reduced.get(index, rate) for index, rate in enumerate(rates)],
+        )
+        finish([write])
 
     @property
     def in_cooldown(self) -> bool:
@@ -98,10 +106,10 @@ class ReduceLROnPlateau(Scheduler):
             bound = best + sign * self.threshold
         return value < bound if self.mode == "min" else value > bound
 
-    def _reduce(self) -> None:
-        pairs = zip(self.optimizer.param_groups, self.min_lrs, strict=True)
-        for index, (group, least) in enumerate(pairs):
-            before = float(group["lr"])
-            rate = max(before * self.factor, least)
-            if before - rate > self.eps:
-                self._set_rate(index, group, rate)
+    def _reduced(self, rates: Sequence[float]) -> dict[int, float]:
+        """The rates that become less, by the indices of their groups."""
+        lower = {
+            index: max(rate * self.factor, least)
+            for index, (rate, least) in enumerate(zip(rates, self.min_lrs, strict=True))
+        }
+        return {index: rate for index, rate in lower.items() if rates[index] - rate > self.eps}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from ...engine.commit import Change, finish
 from ...engine.refusal import refusing
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -88,13 +90,21 @@ class Scheduler:
             )
         return groups
 
-    def _set_rate(self, index: int, group: Group, rate: float) -> None:
-        set_rate(group, rate)
-        if self.verbose:
-            print(  # noqa: T201 - asked for by verbose=True
-                f"Last step {self.last_step} of {type(self).__name__} adjusting learning rate "
-                f"of param_groups[{index}] to {rate:.5g}"
-            )
+    def _setting(self, rates: Mapping[int, float], **values: object) -> list[Change]:
+        """What sets rates, by the indices of their groups, and attributes to new values."""
+        groups = self.optimizer.param_groups
+        changes: list[Change] = [partial(self.__dict__.update, values)]
+        for index, rate in rates.items():
+            if isinstance(groups[index]["lr"], Tensor):
+                set_rate(groups[index], rate)
+            else:
+                changes.append(partial(groups[index].__setitem__, "lr", rate))
+            if self.verbose:
+                print(  # noqa: T201 - asked for by verbose=True
+                    f"Last step {values['last_step']} of {type(self).__name__} adjusting learning "
+                    f"rate of param_groups[{index}] to {rate:.5g}"
+                )
+        return changes
 
 
 class LRScheduler(Scheduler):
@@ -152,12 +162,14 @@ class LRScheduler(Scheduler):
         not_in_build(
             "scheduler.step()", "self.add_optimizer(..., lr_sch=scheduler) adds it to a call"
         )
-        groups = self._param_groups()
-        rates = self.rates(self.last_step + 1)
-        self.last_step += 1
-        self._last_lr = rates
-        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            self._set_rate(index, group, rate)
+        finish([self.changes])
+
+    def changes(self) -> list[Change]:
+        """What `step` changes; see `engine/commit.py`."""
+        self._param_groups()
+        step = self.last_step + 1
+        rates = self.rates(step)
+        return self._setting(dict(enumerate(rates)), last_step=step, _last_lr=rates)
 
 
 def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Schedule, ...]:

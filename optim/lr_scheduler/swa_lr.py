@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+from ...engine.commit import finish
 from ..optimizer import Optimizer
 from .cycles import STRATEGIES, each
 from .scheduler import Scheduler, base_rates, check
@@ -54,8 +56,8 @@ class SWALR(Scheduler):
     def step(self) -> None:
         """Go on by one step; call it after `optimizer.step()`."""
         groups = self._param_groups()
-        self.last_step += 1
-        step = self.last_step - self._begun
+        last_step = self.last_step + 1
+        step = last_step - self._begun
         step = max(1, step) if self.anneal_epochs == 0 else step
         before, now = self._part(step - 1), self._part(step)
         rates = []  # all of them before one is set: groups may share a tensor
@@ -63,9 +65,8 @@ class SWALR(Scheduler):
             rate, target = float(group["lr"]), group["swa_lr"]
             first = target if before == 1 else (rate - before * target) / (1 - before)
             rates.append(target * now + first * (1 - now))
-        self._last_lr = rates
-        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            self._set_rate(index, group, rate)
+        found = dict(enumerate(rates))
+        finish([partial(self._setting, found, last_step=last_step, _last_lr=rates)])
 
     def _part(self, step: int) -> float:
         """How far the annealing has come after some steps: from 0 to 1."""

@@ -13,6 +13,7 @@ OPTIONS = {
     "mnist.py": ["--strategy", "--ranks", "--graph", "--schedule"],
     "parallelism.py": ["--device"],
     "resnet.py": ["--strategy", "--ranks", "--graph", "--curve"],
+    "train_gpt.py": ["--data", "--strategy", "--graph", "--micro-batches", "--resume", "--out"],
     "unet.py": ["--strategy", "--ranks", "--graph", "--picture", "--curve"],
     "vit.py": ["--strategy", "--ranks", "--graph", "--dropout", "--curve"],
 }

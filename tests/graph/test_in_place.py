@@ -26,7 +26,7 @@ from onefold.distributed.world import world as this_world
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.ops.pointwise import Elementwise
 from onefold.errors import OnefoldError
-from onefold.graph import pass_table, program_executor
+from onefold.graph import call_list, pass_table
 from onefold.graph.ir import Program, ProgramStep, Value, show, verify
 from onefold.graph.memory.memory_plan import plan_memory
 from onefold.graph.passes.in_place import in_place
@@ -480,7 +480,7 @@ def with_gradients(sample, tensors):
 def test_ops_that_may_not_alias_make_new_memory(monkeypatch, world):
     """In every sample, and its gradients."""
     found = []
-    call = program_executor.Places.call
+    call = call_list.Places.call
 
     def storages(parts):
         tensors = [t for part in parts if type(part) is tuple for t in part]
@@ -498,7 +498,7 @@ def test_ops_that_may_not_alias_make_new_memory(monkeypatch, world):
 
         return (watched, *rest)
 
-    monkeypatch.setattr(program_executor.Places, "call", noting)
+    monkeypatch.setattr(call_list.Places, "call", noting)
     for sample in SAMPLES:
         tensors = [make_local(value) for value in sample.tensors()]
         for x in tensors:
@@ -566,7 +566,7 @@ def test_a_launched_rank_holds_what_is_planned(name):
         graph, inputs = step_of(name)
         rank = this_world().rank
         probe = measured(graph, inputs, [rank])
-        (steps,) = [steps for _, steps in probe._executable.call_lists()]
+        steps = [step for _, steps in probe._executable.call_lists() for step in steps]
         kinds = [(s.name, s.place is not None) for s in steps]
         plan = graph.memory(rank)
         return (

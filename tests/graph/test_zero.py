@@ -14,7 +14,7 @@ from onefold import nn, sbp
 from onefold.engine.meta import Meta
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from onefold.graph.program_executor import _last_uses
+from onefold.graph.call_list import last_uses
 from onefold.graph.zero import plan_zero
 
 B, S0 = sbp.broadcast, sbp.split(0)
@@ -399,7 +399,7 @@ def kept_whole(program):
             whole[step.outputs[0].number] = names[source.number], step
         elif source.number in whole and step.aliases:
             whole[step.outputs[0].number] = whole[source.number][0], step
-    last = _last_uses(program.steps, program.wanted())
+    last = last_uses(program.steps, program.wanted())
     ends = {n: program.steps[i] for n, i in last.items() if i < len(program.steps)}
     return [
         name
@@ -420,7 +420,7 @@ def test_gradients_are_reduced_to_shards_where_they_are_made(world):
     _, _, (_, _, graph) = trained(stage=2, shard_min_size=4)
     program = graph.program
     made = {v.number: (i, s) for i, s in enumerate(program.steps) for v in s.outputs}
-    last = _last_uses(program.steps, program.wanted())
+    last = last_uses(program.steps, program.wanted())
     for variable, value in program.gradients:
         index, step = made[value.number]
         (source,) = step.inputs

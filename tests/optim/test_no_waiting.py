@@ -210,7 +210,7 @@ def test_each_parameter_counts_its_own_steps(world):
             mine.grad = flow.from_torch(grad) if index in some else None
             right.grad = grad.clone() if index in some else None
         given = Given() if skipped is None else Given(found_inf=DeviceScalar.of(skipped))
-        found.update(given)
+        found.step_by(given)
         if not skipped:
             wanted.step()
     for mine, right in zip(ours, theirs, strict=True):

@@ -6,6 +6,7 @@ from optimizer_samples import OPTIMIZERS
 from triton_updates import DTYPES, assert_skips, assert_updates, lists, rule
 
 import onefold as flow
+from onefold.engine.commit import finish
 from onefold.kernels import update_rules
 from onefold.kernels.select import pick
 from onefold.kernels.update_rule_ref import states_of, update_by_rule
@@ -52,7 +53,7 @@ def direct(step=3, scale=None, **options):
     (group,) = lamb.param_groups
 
     def update(columns, found_inf=None):
-        lamb.direct(group, columns, LocalStep(1.0, step, scale, found_inf))
+        finish(lamb.direct(group, columns, LocalStep(1.0, step, scale, found_inf)))
 
     return update
 

@@ -5,6 +5,7 @@ import torch
 from triton_updates import DTYPES, assert_skips, assert_updates, lists
 
 import onefold as flow
+from onefold.engine.commit import finish
 from onefold.optim.device_scalar import LocalStep
 
 CASES = [  # name, how many lists, options, what was kept before the step
@@ -27,8 +28,8 @@ def update_of(name, options, kept, found_inf=None):
     (group,) = optimizer.param_groups
     if kept is not None:
         group = {**group, **optimizer.advance(group, 0.1, kept)[0]}
-    return lambda columns: optimizer.update_lists(
-        group, columns, LocalStep(0.1, 3, None, found_inf)
+    return lambda columns: finish(
+        optimizer.update_lists(group, columns, LocalStep(0.1, 3, None, found_inf))
     )
 
 

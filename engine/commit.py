@@ -1,0 +1,65 @@
+"""Commit: changes that are made as a whole, although an interrupt may arrive at any line.
+
+What changes memory is a function written in C, such as a method of a torch tensor, and many of them
+are called by one that is written in C too: Python raises KeyboardInterrupt between its own
+instructions only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
+from operator import call
+from typing import TypeAlias
+
+Change: TypeAlias = Callable[[], object]  # written in C, or one that may be made again
+# Computes what changes, and changes nothing itself: it may run again after an interrupt.
+Write: TypeAlias = Callable[[], Iterable[Change]]
+
+
+def finish(writes: Iterable[Write]) -> None:
+    """Make all writes, in turn; an interrupt that arrives meanwhile is raised after the last.
+
+    Before the first change an interrupt changes nothing. Any other error is raised at once. Writes
+    that are a deque may get more while they are made.
+
+    >>> x = [0]
+    >>> finish([lambda: [lambda: x.append(1)], lambda: [lambda: x.append(2)]])
+    >>> x
+    [0, 1, 2]
+    """
+    left = writes if isinstance(writes, deque) else deque(writes)
+    interrupt = None
+    while left:
+        try:
+            while left:
+                deque(map(call, (left.popleft, *left[0]())), 0)
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def together(writes: Iterable[Write]) -> Write:
+    """One write for several: what changes is computed for all of them first.
+
+    >>> x = [0]
+    >>> finish([together([lambda: [lambda: x.append(1)]])])
+    >>> x
+    [0, 1]
+    """
+    return lambda: [*chain.from_iterable(write() for write in writes)]
+
+
+def each(function: Callable[..., object], *columns: Iterable[object]) -> Change:
+    """The change that calls a function written in C with the elements of columns, in turn; once.
+
+    >>> from itertools import repeat
+    >>> states = [{}, {}]
+    >>> each(dict.__setitem__, states, repeat("step"), repeat(1))()
+    >>> states
+    [{'step': 1}, {'step': 1}]
+    """
+    return partial(deque, map(function, *columns), 0)
