@@ -58,7 +58,7 @@ def each(function: Callable[..., object], *columns: Iterable[object]) -> Change:
 
     >>> from itertools import repeat
     >>> states = [{}, {}]
-    >>> each(dict.__setitem__, states, repeat("step"), repeat(1))()
+    >>> _ = each(dict.__setitem__, states, repeat("step"), repeat(1))()
     >>> states
     [{'step': 1}, {'step': 1}]
     """
