@@ -94,7 +94,7 @@ __all__ = [
     "synchronize",
 ]
 
-# The constructors of old: FloatTensor and its kin.
+# Legacy constructors: FloatTensor and others.
 globals().update(_CUDA_TENSORS)
 
 # Random numbers do not depend on the device, so there is one state, that of `flow.manual_seed`.

@@ -75,7 +75,7 @@ class MixedTensorsError(OnefoldRuntimeError, OnefoldTypeError):
 
 
 class CheckpointError(OnefoldRuntimeError, OnefoldValueError):
-    """A file is damaged, incomplete or cannot be read, or does not fit what it is loaded into."""
+    """A file is damaged, incomplete or cannot be read, or does not fit its target."""
 
 
 class AutogradError(OnefoldRuntimeError):

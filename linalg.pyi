@@ -197,8 +197,8 @@ def matrix_norm(
 ) -> Tensor:
     """torch.linalg.matrix_norm on every shard; see torch's documentation."""
 
-def matrix_power(input: Tensor, n: Tensor | int, *, out: Tensor | None = None) -> Tensor:
-    """torch.linalg.matrix_power on every shard; see torch's documentation."""
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The n-th power of square matrices (batch dims in front), by repeated squaring."""
 
 def matrix_rank(
     input: Tensor,

@@ -1,8 +1,8 @@
 """Checkpoints: the state of a training run in files; and `checkpoint`, which recomputes.
 
-`save`, `load`, `latest` and `verify` write and read folders. `checkpoint(function, *args)` has
-torch's name for something else: it keeps a function's inputs instead of its activations, and
-makes these again in backward.
+`save`, `load`, `latest` and `verify` write and read folders. `checkpoint(function, *args)` is
+torch's activation checkpointing and writes no files: it keeps the inputs of a function instead of
+its activations, and computes the activations again in backward.
 """
 
 from ..engine.checkpoint import checkpoint as checkpoint

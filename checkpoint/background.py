@@ -1,4 +1,4 @@
-"""Saving beside the step: copies of what is written, and the thread that writes them."""
+"""Saving in the background: copies of the data, and the thread that writes them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LARGE = 1 << 22  # bytes that are worth threads
 
 
 class Saving:
-    """A checkpoint that is being written, or was.
+    """A checkpoint that is written in the background.
 
-    `path` is the folder that it will have; it is there when the checkpoint is complete.
+    `path` is its folder, which exists once the checkpoint is complete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class Saving:
 
 
 class Copies:
-    """Copies of pieces that the step may change; their memory is used again by the next save."""
+    """Copies of pieces, since the step may change them; the next save reuses their memory."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[object, ...], torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Live objects of a state: what of them is saved, how their tensors are laid out, and loading."""
+"""The objects of a training state: what is saved of each, how tensors are laid out, and loading."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State: TypeAlias = Mapping[str, object]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Any object that gives its state as a dict, and takes it."""
+    """Any object with `state_dict` and `load_state_dict`."""
 
     def state_dict(self) -> Any: ...
 
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 def parts_of(state: State) -> list[Part]:
     """The live objects of a state, which may be in dicts.
 
-    Raises OnefoldTypeError for what is no dict with names of files as keys.
+    Raises OnefoldTypeError unless the state is a dict whose keys can begin names of files.
     """
     if not isinstance(state, Mapping):
         raise OnefoldTypeError(
@@ -88,9 +88,9 @@ def _is_live(value: object) -> bool:
 
 
 def with_states(value: object) -> Any:
-    """The state with the states of its live objects in their places; their tensors are not copied.
+    """The state with each live object replaced by its state dict; tensors are not copied.
 
-    What is no mapping and not live stays as it is.
+    Other values stay as they are.
     """
     if isinstance(value, Module):
         return value.state_dict(keep_vars=True)
@@ -121,7 +121,7 @@ Targets: TypeAlias = Callable[[str], Target | None]
 
 
 def targets_of(live: object) -> Targets:
-    """By the names of its tensors, how a live object has them or will have them."""
+    """The targets of a live object's tensors, by their names."""
     if isinstance(live, Tensor):
         return lambda name: Target(live.meta, True)
     if isinstance(live, Optimizer):
@@ -155,7 +155,7 @@ def _of_graph(paths: dict[str, Tensor], own: dict[str, Target], name: str) -> Ta
 
 
 def load_all(parts: list[tuple[Part, Any]]) -> None:
-    """Give every live object its loaded state; when one refuses, all are as they were."""
+    """Load the state of every live object. If one raises an error, all are restored."""
     undo: list[Callable[[], object]] = []
     try:
         for part, value in parts:

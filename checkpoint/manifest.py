@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: its values, its files, and the checksum of every part of them."""
+"""The manifest of a checkpoint: its values, its files, and a checksum of every piece."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEP = re.compile(r"step-(\d+)")
 
 @dataclass
 class StoredTensor:
-    """Where a tensor is, as it stands there: its pieces with their checksums."""
+    """A stored tensor: where it is, and its pieces with their checksums."""
 
     file: str
     dtype: str
@@ -117,7 +117,7 @@ def _section(content: Any) -> Section:
 
 
 def check_files(folder: Path, manifest: Manifest, sections: Iterator[str] | list[str]) -> None:
-    """Check that the files of these sections are there, whole, and those of the manifest.
+    """Check that the files of these sections exist, are complete, and match the manifest.
 
     Reads their headers and indexes. Raises CheckpointError, which names the file and a tensor.
     """
@@ -190,7 +190,7 @@ def numbered(root: Path) -> dict[int, Path]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether there is a whole manifest, and every file that it names, in its size."""
+    """Whether there is a complete manifest, and every file that it names, with its size."""
     try:
         manifest = read_manifest(folder)
         sizes = [(folder / name).stat().st_size for name in manifest.files]

@@ -1,4 +1,4 @@
-"""Pieces: the boxes in which a tensor is written, who writes them, and which of them are needed."""
+"""Pieces: the boxes of a tensor that are written, which rank writes each, and who needs them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pieces_of(meta: Meta, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
 
 
 def intersection(a: Box, b: Box) -> Box | None:
-    """What two boxes share; None if that is nothing.
+    """The intersection of two boxes; None if it is empty.
 
     >>> intersection(((0, 0), (2, 4)), ((1, 2), (5, 5)))
     ((1, 2), (1, 2))
@@ -86,9 +86,9 @@ class Copy(NamedTuple):
 
 
 def needed(pieces: Iterable[Box], wanted: Sequence[Box]) -> Iterator[tuple[int, list[Copy]]]:
-    """Which pieces hold parts of the wanted boxes: their numbers, and what each gives to which.
+    """The pieces that hold parts of the wanted boxes: their numbers, and the parts for each box.
 
-    A piece that none needs is not named, and so is not read.
+    Pieces that no box needs are left out, so they are not read.
     """
     for number, piece in enumerate(pieces):
         copies = []

@@ -1,8 +1,8 @@
 """The safetensors format: the header of a file, and boxes of its tensors.
 
-Unlike the library of that name this reads and writes parts of a tensor in place, so that several
-processes write one file, and reads without mapping memory, so that a file that cannot be read is an
-error and not the end of the process. https://github.com/huggingface/safetensors has the format.
+Unlike the safetensors library, this module reads and writes parts of a tensor in place, so several
+processes can write one file. It does not map files into memory: a file that cannot be read raises
+an error instead of killing the process. https://github.com/huggingface/safetensors has the format.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_SPAN = 1 << 26  # bytes that are read at once, with what lies between the w
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a file: what it is, and the place of its first byte behind the header."""
+    """A tensor of a file: dtype, shape, and the offset of its first byte behind the header."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ class Header:
 
 
 def stored(dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.dtype, tuple[int, ...]]:
-    """The dtype and shape in which a tensor stands in a file.
+    """The dtype and shape that a tensor has in a file.
 
     Raises OnefoldTypeError for a dtype that the format does not have.
     """
@@ -93,7 +93,7 @@ def stored(dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.dtype, tuple
 
 
 def as_stored(value: torch.Tensor) -> torch.Tensor:
-    """The tensor on the cpu, as it stands in a file."""
+    """The tensor on the CPU, with the dtype and shape that it has in a file."""
     value = value.detach().cpu()
     return torch.view_as_real(value.resolve_conj()) if value.dtype in _PAIRS else value
 

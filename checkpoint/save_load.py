@@ -66,16 +66,15 @@ def save(
 ) -> None:
     """Write a nest of tensors, numbers, strings, dicts, lists and tuples into one file.
 
-    Such as state dicts of modules, optimizers and graphs. The file is a safetensors file, with the
-    nest and checksums in its metadata; with `format="torch"` it is one that `torch.load` reads.
-    It is whole or not there: it is written under another name first.
+    They may be state dicts of modules, optimizers and graphs. The file is a safetensors file, with
+    the nest and checksums in its metadata; with `format="torch"` it is one that `torch.load` reads.
+    It is written under a temporary name, and renamed when it is complete.
 
     With global tensors, every process calls this with the same `global_dst_rank`, the rank that
     gathers and writes; local tensors are an error then. Raises OnefoldRuntimeError for global
     tensors without it, OnefoldTypeError for what no state dict holds, and CheckpointError on every
-    process where the file cannot be written. `save_as_external_data` changes nothing, since tensors
-    are outside of the description anyway. Whole training states of many ranks are saved without
-    gathering by `checkpoint.save`.
+    process where the file cannot be written. `save_as_external_data` has no effect. Whole training
+    states of many ranks are saved without gathering by `checkpoint.save`.
 
     >>> import onefold as flow
     >>> from io import BytesIO
@@ -223,7 +222,7 @@ def load(
     `map_location`.
 
     No pickle is executed: torch's files are read with torch's `weights_only=True`. Raises
-    CheckpointError, on every process, for a file that is missing, damaged or no such file, and
+    CheckpointError, on every process, for a file that is missing, damaged or of another format, and
     OnefoldValueError for `weights_only=False`.
     """
     if not weights_only:

@@ -1,4 +1,4 @@
-"""Reads a checkpoint: each rank the slices that it needs, all checked before they are used."""
+"""Reads a checkpoint: each rank reads the slices that it needs, and checks them before use."""
 
 from __future__ import annotations
 
@@ -114,13 +114,11 @@ def check_fits(what: str, dtype: torch.dtype, shape: tuple[int, ...], target: Me
     A dtype that holds all values of the stored one is allowed, too.
     """
     if shape != tuple(target.shape):
-        raise CheckpointError(
-            f"{what} has shape {shape}, but what it is loaded into {tuple(target.shape)}"
-        )
+        raise CheckpointError(f"{what} has shape {shape}, but its target has {tuple(target.shape)}")
     if dtype != target.dtype and not _holds(target.dtype, dtype):
         raise CheckpointError(
-            f"{what} is {dtype}, but what it is loaded into is {target.dtype}, which does not hold "
-            "every value of it; convert the one or the other"
+            f"{what} is {dtype}, but its target is {target.dtype}, which does not hold every value "
+            "of it; convert one of them"
         )
 
 

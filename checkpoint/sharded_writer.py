@@ -1,7 +1,7 @@
-"""Writes a checkpoint: each rank its own pieces into common files, and rank 0 the manifest, last.
+"""Writes a checkpoint: each rank its own pieces into common files, then rank 0 the manifest.
 
-A checkpoint is written under another name, which it loses when it is complete. Ranks meet through
-files, so that this also works beside a step that communicates.
+A checkpoint is written under a temporary name and renamed when it is complete. Ranks synchronize
+through files, so a checkpoint can be written while a training step communicates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GLANCE = 0.01  # seconds between two looks for another rank's report
 
 
 class Work(NamedTuple):
-    """A piece that this process writes, or (no file) only sums, to compare."""
+    """A piece that this process writes or, without a file, only checks by its checksum."""
 
     file: str
     section: str
@@ -63,7 +63,7 @@ Sums = dict[tuple[str, str, int], int]  # the checksums of pieces
 
 @dataclass
 class Layout:
-    """What all ranks write together, the same on each, and what this one writes of it."""
+    """What all ranks write, which is the same on each, and the part that this rank writes."""
 
     manifest: Manifest
     files: dict[str, tuple[str, dict[str, Meta]]] = field(default_factory=dict)  # section, tensors
@@ -164,7 +164,7 @@ def _value(leaf: Leaf, meta: Meta, piece: Piece) -> torch.Tensor | None:
 class Writer:
     """One process's work on a checkpoint; `run` does it, in any thread.
 
-    `nonce` is one word on all ranks, of which the names of unfinished checkpoints are made.
+    `nonce` is the same word on all ranks. The names of unfinished checkpoints contain it.
     """
 
     def __init__(
@@ -348,6 +348,6 @@ def remove_old(root: Path, keep: int) -> None:
 
 
 def remove_unfinished(root: Path) -> None:
-    """Remove what saves that were killed have left."""
+    """Remove the files of saves that were killed."""
     for path in root.glob(".step-*.partial"):
         shutil.rmtree(path, ignore_errors=True)

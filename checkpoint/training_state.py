@@ -44,20 +44,19 @@ def save(
     """Write the state of a run into the folder `step-N` of `dir`, from any layout.
 
     `state` is a dict of modules, optimizers, schedules, scalers, graphs, loaders, generators,
-    tensors, whatever else has `state_dict` and `load_state_dict`, and numbers and strings. Every
+    tensors, any object with `state_dict` and `load_state_dict`, and numbers and strings. Every
     process of the job calls this. Each writes the parts of tensors that it is the first rank to
     hold; nothing is gathered. The tensors of each key are in files of Hugging Face's sharded
-    format. The checkpoint is complete, or not there: a manifest with checksums is written last,
-    and then the folder gets its name. `dir` must be one folder that all processes reach.
+    format. There are no incomplete checkpoints: a manifest with checksums is written last, and then
+    the folder is renamed. `dir` must be one folder that all processes reach.
 
-    `keep` removes all but the newest complete checkpoints. With `async_` the values of now are
-    copied, and written in the background while training goes on; `wait()` of what is returned, or
-    the next `save`, raises what went wrong. A file has at most `max_shard_size` bytes, or one
-    tensor.
+    `keep` removes all but the newest complete checkpoints. With `async_` the current values are
+    copied, and written in the background while training continues; `wait()` of the result, or the
+    next `save`, raises its errors. A file has at most `max_shard_size` bytes, or one tensor.
 
     Raises CheckpointError, on every process, where a file cannot be written, and RankMismatch where
-    the processes have different states; there is no new checkpoint then. OnefoldValueError where
-    there is one of this step already.
+    the processes have different states; there is no new checkpoint then. Raises OnefoldValueError
+    if there is a checkpoint of this step already.
 
     >>> import onefold as flow, tempfile
     >>> model = flow.nn.Linear(2, 2)
@@ -195,7 +194,7 @@ def load(dir: Folder, state: State | None = None) -> dict[str, Any]:
 
     Everything is read and checked before the first object is changed. Raises CheckpointError, on
     every process, for a checkpoint that is incomplete or damaged, with the file and tensor, and for
-    values that do not fit; then all is as it was.
+    values that do not fit; then nothing has changed.
     """
     here = world()
     problem = ""
@@ -261,7 +260,7 @@ def _at(values: Mapping[str, Any], part: Part) -> Any:
     for key in part.path:
         if not isinstance(found, dict) or key not in found:
             raise CheckpointError(
-                f"the checkpoint has nothing for {'.'.join(part.path)}: it was saved of another "
+                f"the checkpoint has nothing for {'.'.join(part.path)}: it was saved from another "
                 "state"
             )
         found = found[key]
@@ -283,7 +282,7 @@ def find(folder: Path) -> Path:
 def latest(dir: Folder) -> str | None:
     """The folder of the newest complete checkpoint in `dir`; None if there is none.
 
-    One that lacks its manifest or a file, or has a file that is too short, is passed over.
+    One that lacks its manifest or a file, or has a file that is too short, is skipped.
     `verify` also compares the checksums.
     """
     for folder in reversed(numbered(Path(dir)).values()):

@@ -1,4 +1,4 @@
-"""Nests of values as JSON and named tensors, and back: what files hold instead of pickles."""
+"""Nested values as JSON and named tensors, and back. Files hold these instead of pickles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Description:
         raise OnefoldTypeError(
             f"cannot save {'.'.join(path) or 'the object'}, a {type(value).__name__}: files hold "
             "tensors, numbers, strings and dicts, lists, tuples and sets of them. Save its "
-            "state_dict() instead, or what it is made from"
+            "state_dict() instead, or the values that it is made from"
         )
 
     def _tensor(self, value: Leaf, path: Path) -> Json:
@@ -70,7 +70,7 @@ class Description:
 def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
     """The value that a tree describes; `tensor` gives the value of a tensor's entry.
 
-    Raises CheckpointError for what no `Description` writes.
+    Raises CheckpointError for a tree that no `Description` writes.
     """
 
     def other(entry: Json) -> object:
@@ -94,7 +94,7 @@ def entries(tree: Json) -> list[Json]:
 
 
 def read_dtype(name: str) -> torch.dtype:
-    """The dtype of this name. Raises CheckpointError for another word."""
+    """The dtype of this name. Raises CheckpointError for an unknown name."""
     try:
         return json_values.read_dtype(name)
     except ValueError as error:

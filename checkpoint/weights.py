@@ -1,4 +1,4 @@
-"""Weights in and out: torch's state dicts, safetensors files, Hugging Face's sharded format."""
+"""Loads and saves weights: torch's state dicts, safetensors files, Hugging Face's shards."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def load_weights(
     r"""Give a module of any layout the weights of a file, a folder, or a state dict of torch.
 
     `source` is a safetensors file, a folder in Hugging Face's sharded format, a file of
-    `torch.save`, or a dict of tensors. Of files each process reads the slices that it holds.
+    `torch.save`, or a dict of tensors. From files each process reads the slices that it holds.
     `rename` maps regular expressions to replacements, which are applied in order to the names of
     the source (`re.sub`); the results are the module's names. A parameter that the source lacks
-    takes the value of another name of the same parameter (tied weights). `strict=False` passes
-    over names that only one side has. `cast` rounds to a narrower floating dtype of the module.
+    takes the value of another name of the same parameter (tied weights). `strict=False` ignores
+    names that only one side has. `cast` rounds to a narrower floating dtype of the module.
 
     Everything is checked before anything changes. Raises CheckpointError, on every process, for a
     wrong shape, a dtype that does not hold every value (int64 into float32), NaN (unless
@@ -266,8 +266,9 @@ def save_weights(
     """Write a module's weights into a new folder, in Hugging Face's sharded format.
 
     Every process calls this, and writes the parts that it is the first rank to hold. `rename` maps
-    the module's names to those in the files, as in `load_weights`. The folder is whole or not
-    there. Raises CheckpointError where it is there already, or cannot be written.
+    the module's names to those in the files, as in `load_weights`. The folder is written
+    under a temporary name and renamed when it is complete. Raises CheckpointError if it exists
+    already, or cannot be written.
     """
     here = world()
     path = Path(folder).absolute()

@@ -10,11 +10,12 @@ from .meta import Meta
 
 DTYPES = (torch.float16, torch.bfloat16)
 
-# Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
+# Matrix products, which are most of the work and accumulate in float32 for every dtype of the
+# inputs; and prelu, as in torch.
 LOW = frozenset(
     """
     attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
-    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention rows_tn
+    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu_kernel rows_tn
     gru lstm rnn_relu rnn_tanh
     """.split()
 )
@@ -54,8 +55,8 @@ _MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and s
 def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> torch.dtype | None:
     """The dtype to which an op's float16, bfloat16 and float32 inputs are cast; None: as they are.
 
-    Ops in neither list run in the widest of their inputs' dtypes; one number (a tensor without
-    dims) does not widen them, as nowhere.
+    Ops in neither list run in the widest of their inputs' dtypes. A tensor without dims does not
+    widen them, as in type promotion.
 
     >>> x = Meta.of((2, 2), torch.float32, device=torch.device("cpu"))
     >>> dtype_of_inputs("mm", [x, x], torch.bfloat16)

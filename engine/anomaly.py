@@ -95,8 +95,8 @@ class detect_anomaly:
     """In the block, raise where an op, or its gradient, makes the first NaN or infinity.
 
     The error, a RuntimeError, names the op and the line in the program; in backward also the line
-    of the op whose gradient it is. With `check_nan=False` nothing is looked at. Each op waits for
-    its result, so use it to search only. In a launched world the rank raises that has the value.
+    of the op whose gradient it is. With `check_nan=False` nothing is checked. Each op waits for its
+    result, so use it for debugging only. In a launched world the rank that has the value raises.
 
     >>> import onefold as flow
     >>> with flow.autograd.detect_anomaly():
@@ -131,7 +131,7 @@ class set_detect_anomaly(detect_anomaly):
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether results are looked at."""
+    """Whether results are checked."""
     return isinstance(interpreter.get_current(), _Anomalies)
 
 

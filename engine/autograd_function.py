@@ -18,7 +18,7 @@ from .views import Detach, base_of, link, stand_in
 
 
 class Context:
-    """What forward leaves for backward: saved tensors and any attributes."""
+    """Passes values from forward to backward: saved tensors and any attributes."""
 
     def __init__(self) -> None:
         self.needs_input_grad: tuple[bool, ...] = ()
@@ -153,7 +153,7 @@ _FROM_FUNCTION = _FromFunction()
 
 
 class Function:
-    """The base of operations with a gradient of their own; forward and backward are static.
+    """The base of user-defined operations with a gradient; forward and backward are static methods.
 
     >>> import onefold as flow
     >>> class Cube(flow.autograd.Function):

@@ -62,7 +62,7 @@ class Leaf(Edge):
 class Node(Edge):
     """One op on the tape: its parents, and the inputs and output that its vjp asked to keep.
 
-    An input or output that was not kept stands here as its Meta.
+    For an input or output that was not kept, it holds the Meta.
     """
 
     __slots__ = ("args", "meta", "op", "out", "parents")

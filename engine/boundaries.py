@@ -1,4 +1,4 @@
-"""Gives the public functions of modules, and constructors and methods of classes, a boundary."""
+"""Wraps public functions of modules, and constructors and methods of classes: see `refusal`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .refusal import refusing
 
 
 def refusing_functions(names: dict[str, object]) -> None:
-    """Give the public functions of a module or package the boundary; `names` are its globals()."""
+    """Wrap the public functions of a module or package; `names` are its globals()."""
     package = str(names["__package__"])  # what it has from elsewhere stays
     for name, value in list(names.items()):
         if not isinstance(value, types.FunctionType) or name.startswith("_"):
@@ -19,7 +19,7 @@ def refusing_functions(names: dict[str, object]) -> None:
 
 
 def refusing_classes(found: Iterable[object], base: type) -> None:
-    """Give the constructors of the classes derived from `base` the boundary, and their subclasses.
+    """Wrap the constructors of the classes derived from `base`, and of their subclasses.
 
     What a class of users raises itself passes.
     """
@@ -31,7 +31,7 @@ def refusing_classes(found: Iterable[object], base: type) -> None:
 
 
 def refusing_methods(kind: type) -> None:
-    """Give the public methods of a class and of its bases the boundary, except for `forward`."""
+    """Wrap the public methods of a class and of its bases, except for `forward`."""
     for each in kind.__mro__[:-1]:
         for name, value in list(vars(each).items()):
             if isinstance(value, types.FunctionType) and name[0] != "_" and name != "forward":

@@ -102,7 +102,7 @@ def _no_unpack(packed: object) -> NoReturn:
 
 
 def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """`function(*args, **kwargs)`, whose activations are made again in backward instead of kept.
+    """`function(*args, **kwargs)`, whose activations are recomputed in backward instead of kept.
 
     Random numbers repeat. Parameters that the function reads get their gradients as usual. Raises
     AutogradError in backward when an input was changed in place since. Source: Chen et al.,

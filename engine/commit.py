@@ -22,8 +22,7 @@ Write: TypeAlias = Callable[[], Iterable[Change]]
 def finish(writes: Iterable[Write]) -> None:
     """Make all writes, in turn; an interrupt that arrives meanwhile is raised after the last.
 
-    Before the first change an interrupt changes nothing. Any other error is raised at once. Writes
-    that are a deque may get more while they are made.
+    Any other error is raised at once. Writes that are a deque may get more while they are made.
 
     >>> x = [0]
     >>> finish([lambda: [lambda: x.append(1)], lambda: [lambda: x.append(2)]])

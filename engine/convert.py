@@ -256,7 +256,7 @@ def to_global(
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
-    """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is.
+    """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`.
 
     >>> import onefold as flow
     >>> x = flow.ones(2, 3).to_global(flow.placement("cpu", [0, 1]), flow.sbp.split(0))
@@ -346,5 +346,5 @@ def check_meta_consistency(self: Tensor) -> None:
 
 @register_function
 def to_consistent(self: Tensor, *args: object, **kwargs: object) -> NoReturn:
-    """Removed long ago; says so."""
+    """Removed in OneFlow; raises an error that says so."""
     raise OnefoldRuntimeError(".to_consistent has been removed, please use .to_global instead")

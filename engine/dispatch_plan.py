@@ -1,4 +1,4 @@
-"""Making a plan: what was decided once for an op on inputs of given metas."""
+"""Dispatch plans: what is decided once for an op and inputs of given metas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KERNEL_ERRORS = (
 
 @dataclass(slots=True, init=False, eq=False)
 class DispatchPlan:
-    """What was decided once for an op on inputs of given metas.
+    """The decisions for an op on inputs of given metas.
 
     The inputs in `boxes` are boxed. Then the op is `decomposed` into smaller ones, or `run`.
     """
@@ -224,7 +224,7 @@ def _not_a_tensor(what: str, index: int, arg: object) -> OnefoldTypeError:
 
 
 def hashable(op: Op, args: Sequence[object], attrs: Attributes) -> Attributes:
-    """The attributes with lists as tuples; the error of `bad_arguments` if that is no help."""
+    """The attributes with lists as tuples. Raises the error of `bad_arguments` for other types."""
     changed = tuple(tuple(attr) if isinstance(attr, list) else attr for attr in attrs)
     if changed == attrs or not all(arg is None or isinstance(arg, Tensor) for arg in args):
         raise bad_arguments(op, args, attrs) from None

@@ -1,4 +1,4 @@
-"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed."""
+"""Dispatch: the functions that run an op. They find the plan for the metas of the inputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Takes(Protocol[P]):
 def unary(op: Takes[P], out: bool = False) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and hashable attributes.
 
-    With `out` it takes the tensor for its result by this name; so do `binary` and kin.
+    With `out` it takes the tensor for its result by this name; so do `binary` and the others.
     """
     return _define(op, ("input",), out=out)
 

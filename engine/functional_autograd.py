@@ -32,7 +32,7 @@ def _like(results: Sequence[Any], inputs: Inputs) -> Any:
     return results[0] if isinstance(inputs, Tensor) else tuple(results)
 
 
-def _gradients(
+def gradients_or_zeros(
     outputs: Sequence[Tensor],
     leaves: Sequence[Tensor],
     seeds: Sequence[Tensor | None] | None = None,
@@ -65,7 +65,7 @@ def vjp(
     """func(*inputs), and v times its Jacobian."""
     leaves = _leaves(inputs, create_graph)
     output = func(*leaves)
-    return output, _like(_gradients([output], leaves, [v], create_graph), inputs)
+    return output, _like(gradients_or_zeros([output], leaves, [v], create_graph), inputs)
 
 
 @enable_grad
@@ -76,8 +76,8 @@ def jvp(
     leaves = _leaves(inputs, create_graph)
     output = func(*leaves)
     cotangent = tensor_ops.zeros_like(output).requires_grad_()
-    linear = _gradients([output], leaves, [cotangent], True)
-    return output, _gradients(linear, [cotangent], _tuple(v), create_graph)[0]
+    linear = gradients_or_zeros([output], leaves, [cotangent], True)
+    return output, gradients_or_zeros(linear, [cotangent], _tuple(v), create_graph)[0]
 
 
 @enable_grad
@@ -91,7 +91,9 @@ def _rows(output: Tensor, leaves: Sequence[Tensor], create_graph: bool) -> tuple
     """The Jacobian of `output` for each leaf, one element of the output after the other."""
     flat = tensor_ops.reshape(output, (-1,))
     rows = [
-        _gradients([tensor_ops.getitem(flat, index)], leaves, None, create_graph, retain_graph=True)
+        gradients_or_zeros(
+            [tensor_ops.getitem(flat, index)], leaves, None, create_graph, retain_graph=True
+        )
         for index in range(flat.numel())
     ]
     return tuple(
@@ -107,8 +109,8 @@ def hvp(
     """func(*inputs) of one element, and its Hessian times v."""
     leaves = _leaves(inputs, create_graph)
     output = func(*leaves)
-    first = _gradients([output], leaves, None, True)
-    return output, _like(_gradients(first, leaves, _tuple(v), create_graph), inputs)
+    first = gradients_or_zeros([output], leaves, None, True)
+    return output, _like(gradients_or_zeros(first, leaves, _tuple(v), create_graph), inputs)
 
 
 vhp = hvp  # the Hessian is symmetric
@@ -118,5 +120,5 @@ vhp = hvp  # the Hessian is symmetric
 def hessian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = False) -> Any:
     """The Hessian of a function with one element as result; blocks by pairs of inputs."""
     leaves = _leaves(inputs, create_graph)
-    first = _gradients([func(*leaves)], leaves, None, True)
+    first = gradients_or_zeros([func(*leaves)], leaves, None, True)
     return _like([_like(_rows(g, leaves, create_graph), inputs) for g in first], inputs)

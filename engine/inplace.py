@@ -25,7 +25,7 @@ from .views import has_links, leave, snapshot
 
 @register_function
 def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> Tensor:
-    """`self` takes the result of the op `name` on it; what `x.add_(y)` and its kin do.
+    """`self` takes the result of the op `name` on it; what `x.add_(y)` and the like do.
 
     Raises AutogradError for a leaf that requires grad, ShapeError or OnefoldRuntimeError when the
     result does not fit; then `self` is as it was.
@@ -116,7 +116,7 @@ _is_contiguous = torch.Tensor.is_contiguous
 
 
 def writable(x: Tensor) -> None:
-    """Give the tensor contiguous memory of its own, if it has not."""
+    """Give the tensor contiguous memory of its own, unless it has such memory."""
     shards = x.shards
     lie = shards[0].is_contiguous() if len(shards) == 1 else all(map(_is_contiguous, shards))
     if x.shared or not lie:

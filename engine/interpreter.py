@@ -1,4 +1,4 @@
-"""The interpreter that runs ops: eager when `get_current()` is None, otherwise that one."""
+"""The interpreter that runs ops. Where `get_current()` is None, ops run eagerly."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Interpreter:
 
 
 class Through(Interpreter):
-    """Hands everything on to `inner`, or to eager where that is None; to look at what passes."""
+    """The base of observing interpreters: passes ops to `inner`, or runs them if that is None."""
 
     def __init__(self, inner: Interpreter | None) -> None:
         self.hand_on_to(inner)

@@ -27,7 +27,7 @@ _TERMINAL_SHARED = 253
 
 @dataclass(frozen=True)
 class Cell:
-    """A part of a tensor: where it lies in the grid of its parts, and who holds it.
+    """A part of a tensor: its place in the grid of parts, and the ranks that hold it.
 
     Every group of ranks in `holders` holds the part; the ranks of a group hold addends of it.
     """

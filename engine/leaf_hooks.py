@@ -1,4 +1,4 @@
-"""What is called when a leaf has its whole gradient in a backward pass, and when the pass ends."""
+"""Hooks that run when a leaf has its whole gradient in a backward pass, and when the pass ends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LeafCalls:
 
 
 class LeafHookHandle:
-    """Takes a hook of a leaf away again."""
+    """Removes a hook of a leaf."""
 
     def __init__(self, leaf: Leaf, hook: LeafHook) -> None:
         leaf.hooks = (*leaf.hooks, hook)

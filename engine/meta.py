@@ -18,6 +18,11 @@ Shape: TypeAlias = tuple[int, ...]
 Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # (offset, size), per tensor dim
 
 
+def slices_of(box: Box) -> tuple[slice, ...]:
+    """The index that takes a box out of the whole tensor."""
+    return tuple(slice(start, start + size) for start, size in zip(*box, strict=True))
+
+
 def balanced(size: int, parts: int, index: int) -> tuple[int, int]:
     """(offset, size) of part `index` when `size` is split in `parts`: the first ones get one more.
 
@@ -169,7 +174,7 @@ _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
 
 def check_nd_sbp(shape: Sequence[int], nd_sbp: Sequence[Sbp]) -> None:
-    """Raise SbpError when a split dim is none of the tensor's dims."""
+    """Raise SbpError when a split dim is not a dim of the tensor."""
     for sbp in nd_sbp:
         if sbp.kind == "S" and sbp.dim >= len(shape):
             raise SbpError(

@@ -1,4 +1,4 @@
-"""Observer: runs everything as it is, and knows the module that each op and gradient belongs to."""
+"""Observer: runs ops unchanged, and tracks the module that each op and gradient belongs to."""
 
 from __future__ import annotations
 

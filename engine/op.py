@@ -103,7 +103,7 @@ class NoAttributes(NamedTuple):
 
 
 def no_kernel(*args: object) -> torch.Tensor:
-    """What `Op.kernel` is for ops that only have `bind` and `infer`."""
+    """The `Op.kernel` of ops that only have `bind` and `infer`."""
     raise NotImplementedError
 
 
@@ -114,7 +114,7 @@ class Op:
     do not fit `infer`, `vjp`, `bind` and `flops`. In `infer`, `rule` and `flops` every tensor
     argument is a Meta.
 
-    What else the op is called with is said once, as the fields of a record:
+    The other arguments of the op are declared once, as the fields of a record:
 
         class SoftmaxAttributes(NamedTuple):
             dim: int
@@ -238,7 +238,7 @@ _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
 
 
 def error_class(error: Exception) -> type[OnefoldError]:
-    """The class of ours that an error of a kernel is raised as."""
+    """The Onefold class as which an error of a kernel is raised."""
     if isinstance(error, OnefoldError):
         return type(error)
     found = (ours for theirs, ours in _KINDS if isinstance(error, theirs))
@@ -246,7 +246,7 @@ def error_class(error: Exception) -> type[OnefoldError]:
 
 
 def explain(op: Op, error: Exception, args: Sequence[object], line: str) -> OnefoldError:
-    """The error of one op call, told once: the reason, then what the op was given and where."""
+    """The error of one op call: the reason, then the arguments and the line of the call, once."""
     reason = str(error).split("\n")[0].removeprefix(f"{op.name}: ")
     given = "\n".join(f"  argument {i}: {arg!r}" for i, arg in enumerate(args))
     text = f"{op.name}: {reason}\n{given}\n  called at {line}"

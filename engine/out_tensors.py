@@ -74,7 +74,7 @@ def _check(x: Tensor, y: Tensor) -> None:
 def made_for(out: Tensor, layout: L) -> L:
     """The arguments of a creation with the dtype and layout of the tensor that takes it.
 
-    Raises OnefoldRuntimeError where another dtype is asked for, OnefoldTypeError for a layout.
+    Raises OnefoldRuntimeError for another dtype, OnefoldTypeError for a layout.
     """
     if not isinstance(out, Tensor):
         raise OnefoldTypeError(f"out= needs 1 onefold tensor, but got {out!r}")

@@ -8,7 +8,7 @@ from .placement import Placement
 
 
 class PlacedDevice:
-    """What `x.device` is for a global tensor: a device that remembers the tensor's placement.
+    """The `x.device` of a global tensor: a device that remembers the tensor's placement.
 
     It has a `type`, and compares, hashes and prints as `torch.device(type)` does. Where a device is
     asked for, it means the placement: new tensors are made there, broadcast unless `sbp` is given.

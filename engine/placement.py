@@ -26,7 +26,7 @@ Ranks: TypeAlias = "Sequence[int | Ranks]"
 
 
 class SupportsArray(Protocol):
-    """What numpy reads as an array, such as a tensor."""
+    """An object that numpy reads as an array, such as a tensor."""
 
     def __array__(self) -> np.ndarray: ...
 

@@ -1,9 +1,9 @@
-"""What a public function says of arguments that it cannot take: its name, and which of them.
+"""Errors for bad arguments of public functions: they name the function and the argument.
 
-Functions of many ops read their arguments where they need them, and what is wrong then shows deep
-inside: as an AttributeError, or as an error of an op that the user has not called. A public
-function therefore has a boundary. It costs a call and no more until there is an error; only then
-are the arguments compared with the types of the parameters.
+A function of many ops reads its arguments where it needs them. A bad argument would then fail deep
+inside: as an AttributeError, or as an error of an op that the user has not called. So public
+functions are wrapped. The wrapper costs one call. Only after an error are the arguments compared
+with the types of the parameters.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ _made: dict[Function, Function] = {}  # functions with a boundary, by those with
 
 
 def by_itself(core: F) -> F:
-    """The function, which needs no boundary: it refuses in its own name (a decorator)."""
+    """Mark a function that checks its own arguments, and is not wrapped (a decorator)."""
     _made[core] = core
     return core
 
 
 def refusing(core: F) -> F:
-    """The function with the boundary of a public one (a decorator).
+    """Wrap a public function, so that errors for bad arguments name it (a decorator).
 
     Errors of it name it, and are OnefoldErrors. What code of users raises, which it calls, passes.
     """
@@ -148,7 +148,7 @@ def _renamed(constant: object, own: Mapping[str, str]) -> object:
 def refuse(
     core: Function, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """Raise the error of a public function for what came up in it, unless that says it already."""
+    """Raise the error of a public function for an error in it, unless that names it already."""
     name = _name_of(core, args)
     if isinstance(error, OnefoldError):
         if _names(name, str(error)) or _OF_A_RANK.match(str(error)):

@@ -127,7 +127,7 @@ def split(dim: int | None = None, *, axis: int | None = None) -> Sbp:
 def as_nd_sbp(value: object, mesh_ndim: int) -> NdSbp:
     """`value` (one sbp, or one per axis) as a tuple with `mesh_ndim` entries.
 
-    Raises SbpError when an entry is no sbp or the length differs from the mesh's.
+    Raises SbpError when an entry is not an sbp or the length differs from the mesh's.
     """
     entries = (value,) if isinstance(value, Sbp) else value
     if not isinstance(entries, Iterable) or isinstance(entries, str):

@@ -46,7 +46,7 @@ def all_broadcast(num_inputs: int, num_outputs: int = 1) -> Signature:
 
 @lru_cache(maxsize=4096)
 def from_spec(spec: str, linear: str = "") -> tuple[Signature, ...]:
-    """The signatures that an einsum-like spec means.
+    """The signatures of an einsum-like spec.
 
     A letter in the output can be split; a letter only in inputs contracts to a partial sum; a
     starred letter must stay whole; inputs that lack a split letter are broadcast. `linear` says

@@ -32,7 +32,7 @@ def choose(
 
     Axes are decided one by one: the time of boxing each input along the axis plus the op's own
     time, which a signature that splits something divides by the axis' size. An axis on which
-    every input is broadcast, or is best boxed to it, has broadcast outputs: nothing there asks for
+    every input is broadcast, or is best boxed to it, has broadcast outputs: nothing requires
     another layout. Ties prefer the inputs' present layout, then split over broadcast, then the
     order of the rule.
     """

@@ -1,4 +1,4 @@
-"""TensorAttributes: what a tensor tells of itself by its dtype, its size and where it is."""
+"""TensorAttributes: the attributes of a tensor that follow from its dtype, size and device."""
 
 from __future__ import annotations
 

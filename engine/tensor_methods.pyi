@@ -681,8 +681,8 @@ class TensorMethods:
         """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
     def matrix_exp(self) -> Tensor:
         """torch.matrix_exp on every shard; see torch's documentation."""
-    def matrix_power(self, n: Tensor | builtins.int) -> Tensor:
-        """torch.matrix_power on every shard; see torch's documentation."""
+    def matrix_power(self, n: builtins.int) -> Tensor:
+        """The n-th power of square matrices (batch dims in front), by repeated squaring."""
     @overload
     def max(self) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
@@ -1228,7 +1228,7 @@ class TensorMethods:
     ) -> Tensor:
         """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`."""
     def to_consistent(self, *args: object, **kwargs: object) -> NoReturn:
-        """Removed long ago; says so."""
+        """Removed in OneFlow; raises an error that says so."""
     def to_dense(
         self, dtype: torch.dtype | None = None, *, masked_grad: builtins.bool | None = None
     ) -> Tensor:
@@ -1242,7 +1242,7 @@ class TensorMethods:
         check_meta: builtins.bool | None = None,
         copy: builtins.bool = False,
     ) -> Tensor:
-        """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+        """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
     def to_local(self, *, copy: builtins.bool = False) -> Tensor:
         """This process's shard as a local tensor."""
     def to_sparse(self, *args: object, **kwargs: object) -> NoReturn:

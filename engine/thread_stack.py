@@ -1,4 +1,4 @@
-"""ThreadStack: the blocks that a thread is in, of which each thread knows its own."""
+"""ThreadStack: the blocks that a thread has entered. Each thread has its own stack."""
 
 from __future__ import annotations
 

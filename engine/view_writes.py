@@ -1,9 +1,9 @@
-"""Writes to views: the base takes the new value through the steps, then all views follow.
+"""Writes to views: the base takes the new value, and all views are made again from it.
 
-A write goes up from the written tensor to the base of all: each step gives what its base becomes.
-Then it goes down: every view in use is made once more from its changed base. Both are ordinary
-ops, so they are recorded by the tape, where a write to a view is to the base's history what
-CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
+A write is passed up from the written tensor to its root base: each step computes the new value of
+its base. Then every view in use is made again from its changed base. Both directions are ordinary
+ops, so the tape and the capture of graphs record them. On the tape they are what CopySlices is in
+torch. Source: functionalization in PyTorch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _followers(done: _Write, through: _Write | None) -> list[_Write]:
 
 
 def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
-    """Let one tensor take a value; its memory may be that of others."""
+    """Let one tensor take a value; other tensors may share its memory."""
     forget_output(tensor.node)
     if (current := interpreter.get_current()) is not None:
         current.before_change(tensor)

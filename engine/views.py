@@ -1,8 +1,9 @@
-"""Views: how a tensor knows the base that it is a view of, and a base its views.
+"""Views: the links from a view to its base, and from a base to its views.
 
 A view holds its base and the step that makes it from the base. A base holds weak references to
-its views, so a view that nobody uses any more costs nothing. Views of views are views of the view:
-the links form a tree. `view_writes` follows them when one of these tensors takes another value.
+its views, so a view that is no longer used costs nothing. A view of a view has that view as its
+base: the links form a tree. `view_writes` follows them when one of these tensors takes another
+value.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _spread(dims: InDims, tree: Any, what: str) -> list[Any]:
             return [dim for part, value in pairs for dim in _spread(part, value, what)]
     elif isinstance(dims, dict) and isinstance(tree, dict) and set(dims) == set(tree):
         return [dim for key in tree for dim in _spread(dims[key], tree[key], what)]
-    raise OnefoldValueError(f"vmap: {what}={dims!r} is not shaped like what it is for, {tree!r}")
+    raise OnefoldValueError(f"vmap: {what}={dims!r} does not have the structure of {tree!r}")
 
 
 def _checked(dim: Any, x: Any) -> int | None:

@@ -14,8 +14,8 @@ from weakref import WeakSet
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..engine import interpreter
-from ..engine.autograd import grad as backward
 from ..engine.autograd_tape import Edge, Leaf, Node, Output
+from ..engine.functional_autograd import gradients_or_zeros
 from ..engine.grad_mode import enable_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
@@ -27,7 +27,7 @@ _ended: WeakSet[Leaf] = WeakSet()
 
 
 def grad(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """The function that gives the gradients of `func`, whose result is a tensor without dims.
 
@@ -41,7 +41,7 @@ def grad(
     with_value = grad_and_value(func, argnums, has_aux)
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         gradients, value = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
@@ -49,7 +49,7 @@ def grad(
 
 
 def grad_and_value(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """`grad` with the result of the function: (gradients, result), or (gradients, (result, other)).
 
@@ -59,7 +59,7 @@ def grad_and_value(
     """
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             value, aux = _with_aux(result, has_aux)
@@ -75,7 +75,7 @@ def grad_and_value(
     return call
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) -> Any:
     """func(*primals), and a function from cotangents to the gradients of the primals.
 
     With `has_aux` the function returns (result, other), and other is the third result.
@@ -90,7 +90,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         outputs, form = tree_flatten(output)
         _check_outputs("vjp", outputs)
 
-    def pull(*cotangents: Any) -> Any:
+    def pull(*cotangents: object) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         seeds, shape = tree_flatten(given)
         if shape != form:
@@ -105,9 +105,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(
-    func: Callable[..., Any],
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    func: Callable[..., object],
+    primals: Sequence[object],
+    tangents: Sequence[object],
     *,
     strict: bool = False,
     has_aux: bool = False,
@@ -131,14 +131,14 @@ def jvp(
             raise OnefoldRuntimeError("jvp: an output does not depend on any primal (strict=True)")
         seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
         linear = own.gradients(outputs, seeds)
-        products = _gradients(linear, seeds, tree_flatten(tuple(tangents))[0])
+        products = gradients_or_zeros(linear, seeds, tree_flatten(tuple(tangents))[0], True)
         own.leaves += seeds
     results = (output, tree_unflatten(products, form), *([aux] if has_aux else []))
     return own.outside(results)
 
 
 def jacrev(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     argnums: ArgNums = 0,
     *,
     has_aux: bool = False,
@@ -156,7 +156,7 @@ def jacrev(
     """
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             output, aux = _with_aux(result, has_aux)
@@ -168,7 +168,7 @@ def jacrev(
 
 
 def jacfwd(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     argnums: ArgNums = 0,
     has_aux: bool = False,
     *,
@@ -178,7 +178,7 @@ def jacfwd(
     return jacrev(func, argnums, has_aux=has_aux)
 
 
-def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+def hessian(func: Callable[..., object], argnums: ArgNums = 0) -> Callable[..., Any]:
     """The second derivatives of a function of tensors.
 
     >>> import onefold as flow
@@ -207,7 +207,7 @@ class _Transform:
     def __exit__(self, *exc: object) -> None:
         self._mode.__exit__(*exc)
 
-    def given(self, args: Sequence[Any], argnums: ArgNums) -> list[Any]:
+    def given(self, args: Sequence[object], argnums: ArgNums) -> list[Any]:
         """The arguments, with those that are differentiated as tensors of this transform."""
         many = argnums if isinstance(argnums, tuple) else (argnums,)
         if not all(isinstance(index, int) for index in many):
@@ -225,7 +225,7 @@ class _Transform:
         self.leaves, self.form = tree_flatten(tuple(chosen) if argnums is many else chosen[0])
         return made
 
-    def _own(self, x: Any) -> Tensor:
+    def _own(self, x: object) -> Tensor:
         if not isinstance(x, Tensor):
             raise OnefoldTypeError(
                 "each argument that is differentiated must be an onefold Tensor, but got "
@@ -235,8 +235,10 @@ class _Transform:
             return tensor_ops.clone(x)
         return tensor_ops.detach(x).requires_grad_()
 
-    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> list[Tensor]:
-        return _gradients(outputs, self.leaves, seeds)
+    def gradients(
+        self, outputs: Sequence[Tensor], seeds: Sequence[Tensor | None]
+    ) -> tuple[Tensor, ...]:
+        return gradients_or_zeros(outputs, self.leaves, seeds, True)
 
     def nested(self, leaves: Sequence[Tensor]) -> Any:
         """What was computed for each leaf, in the nest of the arguments."""
@@ -256,11 +258,11 @@ class _Transform:
         ]
         return self.nested(blocks)
 
-    def outside(self, results: Any) -> Any:
+    def outside(self, results: object) -> Any:
         """Results without their place on the tape, unless they depend on other tensors too."""
         _ended.update(leaf.node for leaf in self.leaves if isinstance(leaf.node, Leaf))
 
-        def leave(x: Any) -> Any:
+        def leave(x: object) -> Any:
             if not isinstance(x, Tensor) or not x.requires_grad:
                 return x
             beyond = self.records and any(leaf not in _ended for leaf in _leaves_of(x))
@@ -269,7 +271,7 @@ class _Transform:
         return tree_map(leave, results)
 
 
-def _with_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+def _with_aux(result: object, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -286,27 +288,6 @@ def _check_outputs(what: str, outputs: Sequence[object]) -> None:
             raise OnefoldTypeError(
                 f"{what}: the function must return onefold Tensors, but got {kind_of(y)}"
             )
-
-
-def _gradients(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], seeds: Sequence[Tensor | None]
-) -> list[Tensor]:
-    """Differentiable gradients of the outputs together; zeros where there is no dependence."""
-    found: Sequence[Tensor | None] = [None] * len(inputs)
-    pairs = [(y, seed) for y, seed in zip(outputs, seeds, strict=True) if y.requires_grad]
-    if pairs:
-        found = backward(
-            [y for y, _ in pairs],
-            inputs,
-            [seed for _, seed in pairs],
-            retain_graph=True,
-            create_graph=True,
-            allow_unused=True,
-        )
-    return [
-        tensor_ops.zeros_like(x) if gradient is None else gradient
-        for gradient, x in zip(found, inputs, strict=True)
-    ]
 
 
 def _edges(x: Tensor) -> set[Edge]:

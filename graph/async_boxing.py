@@ -11,12 +11,12 @@ from .ir import Program, ProgramStep
 
 
 def steps_with_async_boxing(program: Program) -> list[ProgramStep]:
-    """The program's steps as a process of this world runs them."""
+    """The program's steps, in the form in which a process of this world runs them."""
     return split_boxings(program) if world().launched else program.steps
 
 
 def split_boxings(program: Program) -> list[ProgramStep]:
-    """The program's steps, with boxings that communicate in two where others stand in between.
+    """The program's steps. A boxing that communicates is split in two if other steps come between.
 
     The first of the two makes no value. Both read the boxing's input, which is there until the
     end. All ranks have the same steps, so they begin and end what they communicate in one order.

@@ -1,7 +1,7 @@
 """Backward programs: the gradients of a captured function, by replaying its captured tape.
 
-A program is made for the layouts in which gradients arrive, and for the gradients that are asked
-for: it then does what eager mode does. It reads values of the forward program, which are saved.
+A program is made for given layouts of the incoming gradients, and for the gradients that are asked
+for. So it does what eager mode does. It reads values of the forward program, which are saved.
 """
 
 from __future__ import annotations

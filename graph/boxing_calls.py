@@ -1,4 +1,4 @@
-"""The calls that box a value in a program, as fields of a step, and such steps."""
+"""Boxing in programs: the functions that box a value, and the steps that call them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class BoxingCalls(TypedDict):
 
 
 def boxing_calls(src: Meta, dst: Meta, op: str) -> BoxingCalls:
-    """How a value laid out as `src` gets to be as `dst`; `op` is named in the log of messages."""
+    """The functions that box a value from `src` to `dst`; the log of messages names `op`."""
     plan = boxing.plan(src, dst)
     start = partial(boxing.start, plan, op=op) if plan.communicates else None
     return BoxingCalls(run=partial(boxing.run, plan, op=op), start=start, aliases=plan.aliases)
 
 
 def boxing_step(value: Value, made: Value, op: str, backward: bool = False) -> ProgramStep:
-    """The step that boxes `value` to `made`, in no module."""
+    """The step that boxes `value` to `made`; it belongs to no module."""
     calls = boxing_calls(value.meta, made.meta, op)
     return ProgramStep("boxing", BOXING, (value,), (), (made,), backward=backward, **calls)

@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """The module and its stage that a step belongs to, and what else makes it."""
+    """The module that a step belongs to, its stage, and what else is known of its origin."""
 
     scope: str = ""  # the path of the module
     stage: int | None = None  # the stage that the module was put on
@@ -54,7 +54,7 @@ class SourceLocation:
 
 
 class Capture(CapturedValues):
-    """Writes every op down instead of running it, and keeps the tape as eager does."""
+    """Records every op instead of running it, and keeps the tape as eager mode does."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Captured values: what tensors stand for while a program is captured, and their changes.
 
-In-place changes of tensors from outside are noted, so that they become assigns and are undone.
+In-place changes of tensors from outside are recorded. The program assigns them at its end, and they
+are undone when the capture ends.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Content(NamedTuple):
 
 
 class Mutations:
-    """The tensors from outside that were changed, and what they were before the capture."""
+    """The tensors from outside that were changed, with their values before the capture."""
 
     def __init__(self) -> None:
         self._before: dict[int, Content] = {}  # by the tensors' identities
@@ -85,7 +86,7 @@ class Mutations:
 
 
 class Repeatable(Generic[R]):
-    """A function that finds, when it runs again, what it found at first, and leaves no changes."""
+    """Runs a function again from the same state as at first, and undoes its changes."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """A compiled function: a forward program for arguments of one signature, and its backward ones.
 
-Forward gives what the function returns, and what backward reads of it, which the node of a call on
-the tape saves. Source: the partitioning of joint graphs in AOTAutograd (PyTorch).
+The forward program gives what the function returns, and the values that backward reads. The node of
+the call on the tape saves these values. Source: the partitioning of joint graphs in AOTAutograd
+(PyTorch).
 """
 
 from __future__ import annotations

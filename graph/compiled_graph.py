@@ -53,7 +53,7 @@ class State:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program and the form of what it takes and returns."""
+    """A program, and the structure of its inputs and outputs."""
 
     program: Program
     executable: Executor
@@ -115,8 +115,8 @@ def compile_graph(
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in `given`).
 
-    With micro-batches the program is for one of them. Whatever happens, every tensor is
-    afterwards as it was before, but for parameters that `zero` stores split.
+    With micro-batches the program is for one of them. Afterwards, also after an error, every tensor
+    is as before, except for parameters that `zero` stores split.
     """
     if zero.settings is not None and not state.trained:
         raise OnefoldRuntimeError(
@@ -235,8 +235,8 @@ def _record_gradients(
             name = capture.name_of(tensor)
             if id(tensor) not in wanted:
                 raise OnefoldRuntimeError(
-                    f"clip_grad_norm_ inside build() was given {name}, of which no optimizer of "
-                    "the graph makes use; leave it out there, or add an optimizer of it"
+                    f"clip_grad_norm_ inside build() was given {name}, which no optimizer of "
+                    "the graph uses; leave it out there, or add an optimizer for it"
                 )
             if tensor.grad is not gradient:
                 raise OnefoldRuntimeError(

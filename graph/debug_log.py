@@ -19,7 +19,7 @@ from .setting_checks import integer, switch
 
 @dataclass(frozen=True)
 class Debug:
-    """The settings of `Graph.debug`, which explains the levels, and the telling."""
+    """The settings of `Graph.debug`, which explains the levels, and the output."""
 
     name: str = ""  # the graph's
     level: int = -1

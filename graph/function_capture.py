@@ -1,8 +1,8 @@
-"""Function capture: a function as a program, with a tape that ends at what comes from outside.
+"""Function capture: a function as a program, with a tape that ends at tensors from outside.
 
-While it lasts, tensors from outside stand for values of the program, and their places on the tape
-are leaves or empty nodes. So the tape of the function can be replayed at any time later, whatever
-has become of these tensors.
+During the capture, tensors from outside stand for values of the program, and are leaves or empty
+nodes on the tape. So the tape of the function can be replayed later, whatever has happened to these
+tensors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OUTSIDE = _Outside()
 
 
 class FunctionCapture(Capture):
-    """Writes down what a function does, and later what its gradients do."""
+    """Records the ops of a function, and later those of its gradients."""
 
     def __init__(self, named: Mapping[str, Tensor], paths: Mapping[int, str]) -> None:
         # Those that were called, by their identities, and their attributes before.

@@ -42,7 +42,7 @@ class Link(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A tensor that the function changes in place, and the output that it takes."""
+    """A tensor that the function changes in place, and the output that is its new value."""
 
     at: At
     made: int
@@ -58,14 +58,14 @@ class End(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What gets a gradient, and where it is on the captured tape."""
+    """A tensor that gets a gradient, and its place on the captured tape."""
 
     at: At
     node: Edge
 
 
 class FunctionResults:
-    """What a function gave and changed, analyzed at the end of its capture."""
+    """What a function returned and changed, analyzed at the end of its capture."""
 
     def __init__(
         self, capture: FunctionCapture, arguments: Sequence[Tensor], returned: object
@@ -200,9 +200,8 @@ class FunctionResults:
             for other in others:
                 if other is not changed and _root(other) is _root(changed):
                     raise OnefoldRuntimeError(
-                        "a compiled function changes a tensor in place of which another argument "
-                        "is a view, or the other way round; call the function itself, or pass a "
-                        "clone()"
+                        "a compiled function changes a tensor in place that is a view of another "
+                        "argument, or its base; call the function itself, or pass a clone()"
                     )
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:

@@ -18,7 +18,7 @@ from .unsupported import CONFIG, Unsupported, refuse
 
 @dataclass(frozen=True)
 class ZeroSettings:
-    """What `enable_zero` asked for."""
+    """The settings of `enable_zero`."""
 
     stage: int
     shard_min_size: int

@@ -27,8 +27,8 @@ T = TypeVar("T")
 class Value:
     """One value of a program: made once, by an input, a variable or a step.
 
-    While a graph is captured it stands in a Tensor where the shards will be. In a tensor that
-    outlives the capture it still stands there; whoever takes it for shards gets an error.
+    During a capture a Tensor holds it in place of shards. A tensor that outlives the capture still
+    holds it; using it as shards is an error.
     """
 
     __slots__ = ("line", "meta", "name", "number", "owner", "scope")
@@ -89,7 +89,7 @@ def captured(value: Value, node: Edge | None = None) -> Tensor:
 
 
 def value_in(tensor: Tensor) -> Value | None:
-    """The value that stands in a captured tensor; None in a tensor with shards."""
+    """The value of a captured tensor; None for a tensor with shards."""
     shards: object = tensor.shards
     return shards if type(shards) is Value else None
 
@@ -272,7 +272,7 @@ def _part(step: ProgramStep) -> str:
 
 
 def describe(meta: Meta) -> str:
-    """A meta in a few characters: dtype, shape, sbp, ranks.
+    """A meta as a short text: dtype, shape, sbp, ranks.
 
     >>> import torch
     >>> describe(Meta.of((4, 5), torch.float32, device=torch.device("cpu")))
@@ -285,7 +285,7 @@ def describe(meta: Meta) -> str:
 
 
 def show(step: ProgramStep) -> str:
-    """A step on one line: what it makes, of what, by which op."""
+    """A step as one line: its outputs, its op and its inputs."""
     made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
     where = "" if step.place is None else f" in place of {step.place!r}"
@@ -296,7 +296,7 @@ def show(step: ProgramStep) -> str:
 
 
 def verify(program: Program) -> None:
-    """Check our own work: every value is made exactly once, and before it is used."""
+    """Assert that every value is made exactly once, and before it is used."""
     made: set[int] = set()
 
     given = [variable.value for variable in program.variables]

@@ -12,7 +12,7 @@ from .ir import ProgramStep
 def read_and_written(step: ProgramStep, rank: int | None = None) -> int:
     """The bytes of what a step reads and makes, of a rank or (None) of all of the value.
 
-    What only looks at memory in another way, and what moves values between ranks, counts as none.
+    Views, and steps that move values between ranks, count as 0.
     """
     if step.aliases or step.name == "boxing":
         return 0
@@ -33,7 +33,7 @@ def local_bytes(meta: Meta, rank: int) -> int:
 
 
 def readable(count: float) -> str:
-    """A number of bytes as people write it.
+    """A number of bytes as text, such as 22.2 KiB.
 
     >>> readable(1536)
     '1.5 KiB'
@@ -46,7 +46,7 @@ def readable(count: float) -> str:
 
 
 def summary(steps: Sequence[ProgramStep], rank: int) -> str:
-    """What fusing did for a rank, in one line; "" where nothing was fused."""
+    """The effect of fusion on a rank, in one line; "" where nothing was fused."""
     fused = [step for step in steps if step.parts]
     if not fused:
         return ""

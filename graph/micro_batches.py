@@ -45,7 +45,7 @@ def whole_inputs(
 
 
 def micro_metas(metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE) -> list[Meta]:
-    """The metas of one micro-batch. Raises OnefoldValueError when a dim 0 cannot be cut so."""
+    """The metas of one micro-batch. Raises OnefoldValueError when a dim 0 is not divisible."""
     if count == 1:
         return list(metas)
     found = []
@@ -65,7 +65,7 @@ def micro_metas(metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE)
 
 
 def place_draws(program: Program, whole: Program, count: int) -> None:
-    """Tell each dropout of a micro-batch's program along which dim it is a part of the batch's.
+    """Set for each dropout of a micro-batch's program the dim along which it splits the batch's.
 
     `whole` is the same build captured for the whole batch. A dropout whose mask does not grow
     with the batch in one dim, or that is not there for the whole batch, draws anew for each.
@@ -119,9 +119,9 @@ def unroll(
 ) -> Program:
     """The program of a call whose inputs have these metas, from that of one micro-batch.
 
-    The inputs are cut, the steps are there for each micro-batch in turn, gradients are added up as
-    they are made and divided in the end, and outputs are joined. What a micro-batch assigns to a
-    variable the next one reads.
+    The inputs are split, the steps are repeated for each micro-batch, gradients are added up as
+    they are made and divided at the end, and outputs are joined. A micro-batch reads the values
+    that the one before it assigned to variables.
     """
     if count == 1:
         return program
@@ -172,7 +172,7 @@ def _begun(program: Program, metas: Sequence[Meta]) -> tuple[Capture, list[Tenso
 def slicing(
     program: Program, metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE
 ) -> Program:
-    """What cuts the inputs of a call, for a program of one micro-batch.
+    """The steps that split the inputs of a call, for a program of one micro-batch.
 
     Its outputs are the inputs of each micro-batch in turn.
     """
@@ -184,7 +184,7 @@ def slicing(
 
 @dataclass(frozen=True)
 class Joining:
-    """What a call does after its micro-batches.
+    """The steps of a call after its micro-batches.
 
     The inputs of the program are the sums over the micro-batches, the outputs of each micro-batch
     in turn, and what the last one assigned.
@@ -202,7 +202,7 @@ def joining(
     """The end of a call of a program of one micro-batch.
 
     `sums` are the values that are added up, and `steps` what makes gradients of the sums; `numbers`
-    is the largest of the values that there are.
+    is the largest number of a value.
     """
     capture = Capture({}, {}, {}, numbers=numbers)
     totals = {value.number: capture.continued(value) for value in sums}

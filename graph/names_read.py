@@ -1,7 +1,7 @@
-"""Names read: what a function finds by name outside, in its closure, its globals and its objects.
+"""Names read: what a function looks up in its closure, its globals and its objects.
 
-A program keeps the tensors and numbers that these names stood for when it was captured, so it is
-valid for as long as they stand for the same.
+A program keeps the tensors and numbers that these names had when it was captured. It is valid as
+long as they are the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
 
 
 class NamesRead:
-    """What names stood for before a capture; `settle` leaves those that it has not changed."""
+    """The values of names before a capture; `settle` keeps those that the capture left alone."""
 
     def __init__(self) -> None:
         self.objects: list[object] = []  # that were met, besides functions and numbers

@@ -30,7 +30,7 @@ Part = Literal["micro-batch", "call", "end"]
 
 @dataclass(frozen=True)
 class Compilation:
-    """What passes may depend on."""
+    """The facts that passes may depend on."""
 
     config: GraphConfig = field(default_factory=GraphConfig)
     ranks: Sequence[frozenset[int]] = ()  # of each stage
@@ -49,7 +49,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class Pass:
-    """A row: a function, what else it is given than the program, and when it is there."""
+    """A row: a function, its arguments besides the program, and the condition to run it."""
 
     run: Callable[..., Program]
     given: Callable[[Compilation], dict[str, Any]] = lambda _: {}

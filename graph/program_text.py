@@ -21,7 +21,7 @@ def laid(meta: Meta) -> str:
 
 
 def tensor(meta: Meta) -> str:
-    """A tensor from outside, or one that a module gets or gives, with where it is."""
+    """A tensor from outside, or an input or output of a module, with its placement."""
     where = f"device={meta.device}" if meta.placement is None else f"placement={meta.placement}"
     return f"tensor({', '.join([*_facts(meta), where])})"
 
@@ -33,7 +33,7 @@ def _facts(meta: Meta) -> list[str]:
 
 
 def operator(step: ProgramStep, with_line: bool = False) -> str:
-    """A step on one line: what it takes and makes, where, in which stage, and for what."""
+    """A step as one line: its inputs and outputs, where it runs, its stage, and its module."""
     taken = [f"{x!r}:{laid(x.meta)}" if type(x) is Value else repr(x) for x in step.inputs]
     taken += map(repr, step.attrs)
     made = ", ".join(f"{value!r}:{laid(value.meta)}" for value in step.outputs or step.writes)
@@ -47,7 +47,7 @@ def operator(step: ProgramStep, with_line: bool = False) -> str:
 
 @dataclass
 class Part:
-    """What one module of a program gets, does itself, and gives; "" is build()."""
+    """The inputs, own steps and outputs of one module of a program; "" is build()."""
 
     inputs: dict[int, Value] = field(default_factory=dict)  # by number
     forward: list[ProgramStep] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Part:
 
 
 def parts_of(program: Program) -> dict[str, Part]:
-    """The parts of a program by module path, in the order in which it comes to them.
+    """The parts of a program by module path, in the order in which they begin.
 
     What a module gets and gives is that of its submodules too, and of the forward pass alone. Of
     several micro-batches it is the first one's.

@@ -50,7 +50,7 @@ def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
 
 
 def tree_values(tree: object, function: Callable[[object], object]) -> None:
-    """Call `function` with each leaf of a tree that is no tensor."""
+    """Call `function` with each leaf of a tree that is not a tensor."""
     _tree_map(tree, lambda x: x, function)
 
 
@@ -71,7 +71,7 @@ def _tree_map(
 
 
 def tree_structure(tree: object) -> object:
-    """What two nests have in common when they differ in their tensors only; it can be hashed."""
+    """A hashable structure, equal for nests that differ in their tensors only."""
     if isinstance(tree, Tensor):
         return "Tensor"
     if isinstance(tree, dict):
@@ -82,7 +82,7 @@ def tree_structure(tree: object) -> object:
 
 
 def tree_signature(tree: object, found: Callable[[Tensor], object]) -> object:
-    """What two trees have in common when they differ in tensors only, which go to `found`.
+    """A key, equal for trees that differ in tensors only; the tensors are appended to `found`.
 
     Other leaves are compared by type and value. Raises OnefoldTypeError for those that cannot be:
     arrays, and torch's tensors.

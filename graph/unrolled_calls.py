@@ -1,6 +1,6 @@
-"""Unrolled calls: the calls of a program as the text of one function, a line each.
+"""Unrolled calls: the calls of a program as the source of one function, one line for each.
 
-That saves most of the time that the loop over a list of calls takes beside the calls.
+This saves most of the overhead of a loop over a list of calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FIRST = 2  # the line of the first call
 
 
 def unrolled(calls: Sequence[tuple[Any, ...]]) -> Callable[[list[Any]], None]:
-    """What does the calls on values in their places, as `CallList.run` does.
+    """The function that runs the calls on values in their places, as `CallList.run` does.
 
     >>> run = unrolled([(lambda a, b: a + b, (0, 1), 2, None, (0, 1))])
     >>> places = [1, 2, None]

@@ -8,7 +8,7 @@ from ..errors import OnefoldRuntimeError
 
 
 class Unsupported(OnefoldRuntimeError, AttributeError):
-    """A name that a user may look for in vain; `hasattr` says False of it."""
+    """A name that is not supported; `hasattr` is False for it."""
 
 
 _LAYOUTS = (
@@ -80,7 +80,7 @@ GRAPH: Mapping[str, str] = {
 
 
 def refuse(table: Mapping[str, str], owner: str, name: str) -> AttributeError:
-    """The error for a name that `owner` has not, with what to do if that is known."""
+    """The error for a name that `owner` lacks, with what to use instead if that is known."""
     if name in table:
         return Unsupported(f"{owner}.{name} is not offered: {table[name]}")
     return AttributeError(f"{owner!r} object has no attribute {name!r}")

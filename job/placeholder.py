@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..engine.meta import Box, Meta
+from ..engine.meta import Box, Meta, slices_of
 from ..engine.ops.creation import make
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, broadcast, split
@@ -119,10 +119,8 @@ class Placeholder:
         place = place_of(devices, key)
 
         def maker(box: Box, device: torch.device) -> torch.Tensor:
-            offset, shape = box
-            index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
             # A copy: the program may go on to change its array.
-            return torch.from_numpy(np.array(array[index])).to(device)
+            return torch.from_numpy(np.array(array[slices_of(box)])).to(device)
 
         return make(
             "placeholder", array.shape, self.dtype, maker, placement=place, sbp=self._sbp(place)

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..engine.meta import Meta
+from ..engine.meta import Meta, slices_of
 from ..engine.tensor import Tensor
 from ..errors import OnefoldIndexError, OnefoldTypeError
 from . import typing as kinds
@@ -54,12 +54,7 @@ class Result:
         assert self.layout is not None
         place = self.layout.placement
         assert place is not None
-        found = []
-        for position in range(place.num_ranks):
-            offset, shape = self.layout.box(position)
-            index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
-            found.append(whole[index])
-        return found
+        return [whole[slices_of(self.layout.box(i))] for i in range(place.num_ranks)]
 
     def ndarray(self) -> np.ndarray:
         """One array: the whole, or the arrays of all devices one behind the other."""

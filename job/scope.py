@@ -99,7 +99,7 @@ def of_job(view: str, devices: Placement) -> Iterator[None]:
 
 
 def current_view(default: str) -> str:
-    """The innermost view, or the default where there is none."""
+    """The innermost view, or the default."""
     return next((view for view, _ in reversed(session.scopes) if view is not None), default)
 
 

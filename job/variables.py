@@ -9,7 +9,7 @@ import torch
 from ..engine import interpreter
 from ..engine.generator import Generator
 from ..engine.inplace import take
-from ..engine.meta import Box
+from ..engine.meta import Box, slices_of
 from ..engine.ops.creation import empty, make
 from ..engine.sbp import broadcast as whole
 from ..engine.tensor import Tensor
@@ -92,9 +92,7 @@ def set_value(variable: Variable, array: torch.Tensor) -> None:
     tensor = variable.tensor
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
-        offset, shape = box
-        index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
-        return array[index].to(device, tensor.dtype, copy=True)
+        return array[slices_of(box)].to(device, tensor.dtype, copy=True)
 
     made = make(
         "load", tensor.shape, tensor.dtype, maker, placement=tensor.placement, sbp=tensor.sbp

@@ -183,7 +183,7 @@ def _autocast(current: Interpreter | None) -> Autocast | None:
 
 
 class CompiledModule(Module):
-    """A module whose calls are compiled; all that it has is shared with the module itself."""
+    """A module whose calls are compiled; its attributes are shared with the module itself."""
 
     __slots__ = ("_compiled", "_orig_mod")  # beside the attributes, which are the module's
 
@@ -218,7 +218,7 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 
 
 class Options(TypedDict, total=False):
-    """What `compile` takes by name."""
+    """The keyword arguments of `compile`."""
 
     fullgraph: bool
     dynamic: bool | None
@@ -259,8 +259,8 @@ def compile(
     that shares everything with it. Inside another program the function is a part of that.
 
     `recompile_limit` is how many programs are kept (10 by default), the latest used. With `disable`
-    the function itself is returned. All else is accepted as torch's names and changes nothing: a
-    function is always captured as a whole, for exact shapes.
+    the function itself is returned. Other options are accepted under torch's names and have no
+    effect: a function is always captured as a whole, for exact shapes.
 
     Raises OnefoldRuntimeError, when called, for functions that read a value of a tensor, or that
     contain `backward()` or an optimizer's step (see `nn.Graph`); AutogradError for gradients of

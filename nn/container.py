@@ -217,7 +217,7 @@ class ModuleDict(Module):
         del self._modules[name]
 
     def pop(self, name: str) -> Module:
-        """Remove a module and return it. Raises KeyError if there is none of this name."""
+        """Remove a module and return it. Raises KeyError if no module has this name."""
         found: Module = self._modules.pop(name)
         return found
 
@@ -232,7 +232,7 @@ class ModuleDict(Module):
 
 
 class Container(Module):
-    """Modules by name, as torch had it before modules could hold others; warns, as torch does."""
+    """Modules by name: torch's deprecated container; warns, as torch does."""
 
     def __init__(self, **kwargs: Module) -> None:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Functions of torch.nn.functional, and of OneFlow's, that are made of others."""
+"""Functions of torch.nn.functional, and of OneFlow's, that are composed of other functions."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def grouped_mm(
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """The input. Steps of a graph run in the order of the program, so nothing has to be said."""
+    """The input. Steps of a graph run in the order of the program: there is nothing to declare."""
     return input
 
 

@@ -39,7 +39,7 @@ Entries = dict[int, StateDict]  # the state of parameters, by their identities
 
 @dataclass
 class Parts:
-    """What of a graph has state."""
+    """The parts of a graph that have state."""
 
     name: str
     modules: Mapping[str, Module]
@@ -99,7 +99,7 @@ class Parts:
 def state_of(
     parts: Parts, destination: StateDict | None = None, *, keep_vars: bool = False
 ) -> StateDict:
-    """Each module's state under its name, and what training keeps; see `Graph.state_dict`.
+    """Each module's state under its name, and the state of training; see `Graph.state_dict`.
 
     With `keep_vars` the tensors are those of the modules and optimizers themselves.
     """

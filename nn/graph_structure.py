@@ -58,7 +58,7 @@ class Tables:
 
 @contextmanager
 def same_tables(modules: dict[str, Module]) -> Iterator[Callable[[], None]]:
-    """A check that raises if a module got or lost something since; an error undoes that."""
+    """A check that raises if a module gained or lost an attribute since; an error undoes that."""
     kept = [("", "module", modules, dict(modules))] + [
         (f"{path}.", kind, module.__dict__[table], dict(module.__dict__[table]))
         for lead, top in modules.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ..engine.argument_types import DeviceLike, Layout
-from ..engine.grad_mode import no_grad
 from ..engine.ops.activation import prelu
 from ..engine.ops.creation import empty
 from ..engine.ops.torch_rows import FUNCTIONS
@@ -14,7 +13,7 @@ from ..engine.sbp import SbpLike
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from . import init
-from .linear import Affine, of_table
+from .linear import Affine, draw_table, of_table
 from .module import Module
 from .parameter import Parameter
 
@@ -133,10 +132,7 @@ class EmbeddingBag(Module):
             self.weight = Parameter(of_table(_weight, shape, "EmbeddingBag"))
 
     def reset_parameters(self) -> None:
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0
+        draw_table(self.weight, self.padding_idx)
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

@@ -100,6 +100,14 @@ def of_table(weight: Tensor, shape: tuple[int, int], who: str) -> Tensor:
     return weight
 
 
+def draw_table(weight: Tensor, padding_idx: int | None) -> None:
+    """Normal rows of an embedding, zeros for the padding."""
+    init.normal_(weight)
+    if padding_idx is not None:
+        with no_grad():
+            weight[padding_idx] = 0
+
+
 class Embedding(Module):
     """A table of num_embeddings rows looked up by index; split(0) makes it vocabulary-parallel."""
 
@@ -162,10 +170,7 @@ class Embedding(Module):
         return cls(rows, width, padding_idx, *how, _weight=embeddings, _freeze=freeze)
 
     def reset_parameters(self) -> None:
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0
+        draw_table(self.weight, self.padding_idx)
 
     def forward(self, input: Tensor) -> Tensor:
         return embedding(

@@ -150,7 +150,7 @@ class Module(Hooked):
         is whole only while it is used; its gradient is reduced to shards. Without
         `reshard_after_forward`, and inside a graph, it is gathered once and kept for backward. A
         local module is broadcast over `placement` first. Raises PlacementError without one, and
-        OnefoldTypeError or OnefoldValueError for a `dim` or size that is none. A later call that
+        OnefoldTypeError or OnefoldValueError for an invalid `dim` or size. A later call that
         changes a gathered parameter, in forward or a hook, raises OnefoldRuntimeError. Rajbhandari
         et al., "ZeRO" (2020), stage 3; torch has it as `fully_shard`.
 

@@ -38,8 +38,23 @@ class Scaled(Module):
             init.zeros_(bias)
 
 
-class LayerNorm(Scaled):
+class _OverLastDims(Scaled):
+    def __init__(
+        self, normalized_shape: Dims, eps: float | None, where: TypedLayout, **wanted: bool
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(shape)
+        self.eps = eps
+        self.elementwise_affine = wanted["weight"]
+        self._make_scale(self.normalized_shape, where, **wanted)
+        self.reset_parameters()
+
+
+class LayerNorm(_OverLastDims):
     """Normalisation over the last dims to mean 0 and variance 1, then weight and bias."""
+
+    eps: float
 
     def __init__(
         self,
@@ -53,17 +68,11 @@ class LayerNorm(Scaled):
         placement: Placement | None = None,
         sbp: SbpLike | None = None,
     ) -> None:
-        super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
         where: TypedLayout = {
             "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
         }  # fmt: skip
         wanted = elementwise_affine and bias
-        self._make_scale(self.normalized_shape, where, weight=elementwise_affine, bias=wanted)
-        self.reset_parameters()
+        super().__init__(normalized_shape, eps, where, weight=elementwise_affine, bias=wanted)
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -72,7 +81,7 @@ class LayerNorm(Scaled):
         return torch.nn.LayerNorm.extra_repr(self)  # type: ignore[arg-type]
 
 
-class RMSNorm(Scaled):
+class RMSNorm(_OverLastDims):
     """Division by the root mean square over the last dims, then a weight.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
@@ -89,16 +98,10 @@ class RMSNorm(Scaled):
         placement: Placement | None = None,
         sbp: SbpLike | None = None,
     ) -> None:
-        super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
         where: TypedLayout = {
             "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
         }  # fmt: skip
-        self._make_scale(self.normalized_shape, where, weight=elementwise_affine)
-        self.reset_parameters()
+        super().__init__(normalized_shape, eps, where, weight=elementwise_affine)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)

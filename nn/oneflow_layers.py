@@ -1,4 +1,4 @@
-"""Layers that OneFlow has and torch has not."""
+"""Layers of OneFlow that torch does not have."""
 
 from __future__ import annotations
 

@@ -21,13 +21,7 @@ class Parameter(Tensor):
     __slots__ = ()
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
-        if not isinstance(data, Tensor):
-            raise OnefoldTypeError(
-                f"nn.Parameter needs an onefold Tensor, but got {type(data).__name__}; make one "
-                "with flow.tensor(data)"
-            )
-        hold(self, data.shards, data.meta)
-        data.shared = self.shared = True
+        _share(self, data)
         if requires_grad:
             set_requires_grad(self, True)
 
@@ -45,11 +39,16 @@ class Buffer(Tensor):
     __slots__ = ("persistent",)
 
     def __init__(self, data: Tensor, *, persistent: bool = True) -> None:
-        if not isinstance(data, Tensor):
-            raise OnefoldTypeError(
-                f"nn.Buffer needs an onefold Tensor, but got {type(data).__name__}; make one with "
-                "flow.tensor(data)"
-            )
-        hold(self, data.shards, data.meta)
-        data.shared = self.shared = True
+        _share(self, data)
         self.persistent = persistent
+
+
+def _share(made: Tensor, data: Tensor) -> None:
+    """Let a new tensor hold the shards of another."""
+    if not isinstance(data, Tensor):
+        raise OnefoldTypeError(
+            f"nn.{type(made).__name__} needs an onefold Tensor, but got {type(data).__name__}; "
+            "make one with flow.tensor(data)"
+        )
+    hold(made, data.shards, data.meta)
+    data.shared = made.shared = True

@@ -18,7 +18,7 @@ from ..engine.out_tensors import give_to
 from ..engine.tensor import Tensor
 from ..engine.views import snapshot
 
-# The parameters that torch's functions have and ops have not, with their types.
+# The parameters that torch's functions have and ops do not have, with their types.
 _MORE: dict[str, Any] = {
     "_stacklevel": int,
     "inplace": bool,

@@ -1,4 +1,4 @@
-"""Adafactor: mean squares that are kept of rows and columns only."""
+"""Adafactor: keeps the mean squares of rows and columns instead of those of elements."""
 
 from __future__ import annotations
 

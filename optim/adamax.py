@@ -1,4 +1,4 @@
-"""Adamax: Adam with the largest gradient of late instead of a mean square."""
+"""Adamax: Adam with a decaying maximum of the gradients instead of their mean square."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ASGD: gradient descent at a falling rate, and the average of the parameters beside it."""
+"""ASGD: gradient descent with a decaying rate, and the average of the parameters."""
 
 from __future__ import annotations
 

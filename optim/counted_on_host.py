@@ -1,4 +1,4 @@
-"""Optimizers whose steps depend on numbers that are kept of each parameter, beside its tensors."""
+"""Optimizers whose updates depend on numbers of each parameter that the host keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: optimizers whose update of an element needs that element alone, one class each.
+"""Elementwise optimizers: the update of an element needs that element alone. One class each.
 
 A class says how an element and its state change. The torch reference, the Triton kernel, the form
 in graphs, the state's names and layouts, and the optimizer of jobs follow from that.

@@ -77,7 +77,7 @@ class GradScaler(StaticGradScaler):
     the scale is multiplied by `backoff_factor`; after `growth_interval` good steps in a row by
     `growth_factor`. Learning rate schedules of graphs count skipped steps too. The first argument
     may be a device, as torch's, or the first scale, as OneFlow's; the scale is where the gradients
-    are. Raises OnefoldTypeError or OnefoldValueError for factors and intervals that are none.
+    are. Raises OnefoldTypeError or OnefoldValueError for invalid factors and intervals.
 
     >>> GradScaler(init_scale=1024.0).get_scale()
     1024.0
@@ -197,7 +197,7 @@ class GradScaler(StaticGradScaler):
         scale, growth, backoff, interval, good_steps = (
             state_dict[key] for key in self.state_dict()
         )
-        made = GradScaler(scale, growth, backoff, int(interval))  # raises for what they may not be
+        made = GradScaler(scale, growth, backoff, int(interval))  # raises for invalid values
         self._scale = made._scale
         self._growth, self._backoff, self._interval = made._growth, made._backoff, made._interval
         self._good_steps = torch.tensor(int(good_steps), dtype=torch.int32)

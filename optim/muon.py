@@ -26,10 +26,10 @@ class Muon(Optimizer):
     """Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
 
     The arguments and the arithmetic are torch's, with the iteration in bfloat16. Parameters are
-    matrices. The momentum of one that is split is gathered for the iteration, which every rank
-    does alike. `adjust_lr_fn` is "original", Jordan's, or "match_rms_adamw", of Liu et al., "Muon
-    is scalable for LLM training" (2025). Raises OnefoldValueError for parameters that are no
-    matrices and for options that are negative.
+    matrices. The momentum of one that is split is gathered for the iteration, which every rank does
+    alike. `adjust_lr_fn` is "original", Jordan's, or "match_rms_adamw", of Liu et al., "Muon is
+    scalable for LLM training" (2025). Raises OnefoldValueError for parameters that are not matrices
+    and for negative options.
 
     >>> import onefold as flow
     >>> w = flow.nn.Parameter(flow.eye(2))

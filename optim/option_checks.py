@@ -10,7 +10,7 @@ from ..errors import OnefoldTypeError, OnefoldValueError
 
 
 def check_options(who: str, options: Mapping[str, Any]) -> None:
-    """Raise OnefoldValueError for a number that is negative or NaN; dampening may be any.
+    """Raise OnefoldValueError for a number that is negative or NaN; dampening may be any number.
 
     Betas must be in [0, 1).
     """

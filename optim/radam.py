@@ -1,4 +1,4 @@
-"""RAdam: Adam whose first steps, of unsure mean squares, are made smaller."""
+"""RAdam: Adam with smaller first steps, while its mean squares are uncertain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_replicas: whether the ranks that hold the same values really do."""
+"""check_replicas: compares the values that several ranks should hold alike."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Module(Protocol):
 
 
 def check_replicas(module: _Module, optimizer: Optimizer | None = None) -> None:
-    """Compare what ranks hold twice: parameters and buffers, and the optimizer's state.
+    """Compare the replicas of parameters and buffers, and of the optimizer's state.
 
     All ranks of the tensors' placements call it. Raises RankMismatch on each of them, with the
     name of the first tensor whose replicas differ, the ranks, and the largest difference.

@@ -1,4 +1,4 @@
-"""Optimizers whose update of an element needs that element alone, and numbers."""
+"""RuleOptimizer: the base of optimizers whose update of an element needs that element alone."""
 
 from __future__ import annotations
 

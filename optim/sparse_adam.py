@@ -1,4 +1,4 @@
-"""SparseAdam: Adam that leaves alone what has no gradient."""
+"""SparseAdam: Adam that changes only the elements that have a gradient."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from .rule_optimizer import RuleOptimizer
 class SparseAdam(RuleOptimizer):
     """Kingma and Ba, "Adam" (2015), masked: elements whose gradient is 0 keep value and moments.
 
-    Gradients are dense here, those of embeddings too, so that the rows of an embedding which a
-    batch does not have are what has no gradient. The arguments are torch's, and for gradients that
-    are not 0 elsewhere the arithmetic is. Raises OnefoldValueError for options that are negative,
-    and for betas that are not in [0, 1).
+    Gradients are dense here, also those of embeddings: rows that a batch does not use have gradient
+    0, and stay. The arguments are torch's, and so is the arithmetic for elements with a gradient.
+    Raises OnefoldValueError for options that are negative, and for betas that are not in [0, 1).
 
     >>> import onefold as flow
     >>> w = flow.nn.Parameter(flow.ones(2))

@@ -15,7 +15,7 @@ from .optimizer import Part, State
 def next_steps(part: Part) -> Mapping[int | DeviceScalar, Sequence[int]]:
     """The numbers of this step, and which of the parameters are at each.
 
-    Those that step alike share the number, so that one on the device serves them all.
+    Parameters at the same step share the number, which is on the device once.
     """
     done = [state.setdefault("step", 0) for state in part.states]
     if done.count(done[0]) == len(done):

@@ -1,6 +1,6 @@
 """Averages of a model's parameters over training: stochastic weight averaging and moving averages.
 
-It stands above `nn`, whose modules it copies.
+This module is a layer above `nn`, because it copies modules.
 """
 
 from __future__ import annotations

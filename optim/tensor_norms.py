@@ -1,4 +1,4 @@
-"""Numbers of logical tensors over all their shards, such as norms; those of one layout together.
+"""Norms and other numbers of logical tensors, over all their shards; one layout at a time.
 
 Nothing is read: the numbers stay on the devices of the shards.
 """

@@ -1,4 +1,4 @@
-"""Options of torch's optimizers that choose among its implementations, which are one here."""
+"""Options of torch's optimizers that select one of its implementations. Here there is one only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def accept(
     fused: bool | None = None,
     differentiable: bool = False,
 ) -> None:
-    """Take what changes no number: updates are fused, and stay on the device, in any case.
+    """Accept options that do not change results: updates are always fused, on the device.
 
     Raises OnefoldValueError for `differentiable`, and OnefoldRuntimeError, as torch does, where
     `foreach` and `fused` are both True.

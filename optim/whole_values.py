@@ -23,7 +23,7 @@ def whole_meta(meta: Meta, shape: Sequence[int] | None = None) -> Meta:
 
 
 def gathered(tensor: Tensor) -> Local:
-    """The whole value; nobody may write into it."""
+    """The whole value; it must not be written."""
     found: Local = {}
     for part in box(tensor, whole_meta(tensor.meta)).shards:
         found.setdefault(part.device, part)

@@ -1,4 +1,4 @@
-"""ZeRO without a graph: each rank updates its shards of parameters, and keeps their state alone."""
+"""ZeRO without a graph: each rank updates its shards of parameters and keeps only their state."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @dataclass
 class OpCounts:
-    """How often one op was called, and what that took."""
+    """How often one op was called, and what the calls cost."""
 
     calls: int = 0
     hits: int = 0  # calls whose plan, and those of all ops that they ran instead, were there

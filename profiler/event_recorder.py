@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class EventRecorder(Observer):
-    """The interpreter that notes when each call began and ended, and what was around it."""
+    """The interpreter that records when each call began and ended, and which calls contain it."""
 
     def __init__(self, record_shapes: bool = False) -> None:
         super().__init__(interpreter.get_current())

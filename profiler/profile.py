@@ -31,7 +31,7 @@ class profile:
         program calls `step()` after each.
     on_trace_ready: called with this object when something was recorded.
     record_shapes: whether events have the shapes and layouts of inputs.
-    with_stack, with_modules: accepted for torch's sake; events always have a line and a module.
+    with_stack, with_modules: accepted as in torch; events always have a line and a module.
 
     Outside such blocks nothing is recorded, and calls cost nothing extra. Profiles may be nested,
     of which one records kernels. Raises OnefoldRuntimeError for a second one that would, for a

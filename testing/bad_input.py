@@ -51,7 +51,7 @@ class Made(NamedTuple):
 
 
 def junk(value: object) -> dict[str, Any]:
-    """What is passed in the place of `value`, by what it is called."""
+    """What is passed instead of `value`, by name."""
     found: dict[str, Any] = {
         "None": None,
         "a string": "abc",

@@ -10,7 +10,7 @@ import torch
 
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
-from ..engine.meta import Meta
+from ..engine.meta import slices_of
 from ..engine.tensor import Tensor
 from ..engine.values import whole
 from .manual_layouts import close, gather
@@ -66,7 +66,7 @@ def _different(x: Tensor | None, value: torch.Tensor | None, tol: float) -> str 
         return f"differs by up to {distance:.3g}" if distance else {}
     distances = {}
     for position, shard in zip(meta.placement.owned, x.shards, strict=True):
-        part = value[_box(meta, position)]
+        part = value[slices_of(meta.box(position))]
         if distance := _distance(shard, part, tol):
             distances[meta.placement.flat_ranks[position]] = distance
     return distances
@@ -80,11 +80,6 @@ def _sum(x: Tensor) -> torch.Tensor:
     if total is not None:
         return total
     return torch.full(x.shape, float("nan"), dtype=torch.float64)
-
-
-def _box(meta: Meta, position: int) -> tuple[slice, ...]:
-    """Where the shard at a position of the placement lies in the value."""
-    return tuple(slice(o, o + size) for o, size in zip(*meta.box(position), strict=True))
 
 
 def _distance(shard: torch.Tensor, part: torch.Tensor, tol: float) -> float:

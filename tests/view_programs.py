@@ -1,8 +1,11 @@
 """Random programs of views and writes to them, as data: for torch, the oracle, and for onefold."""
 
 import torch
+from hypothesis import strategies as st
 
 import onefold as flow
+from onefold.testing.manual_layouts import make_global
+from onefold.testing.strategies import nd_sbps, placements, shapes
 
 UNSURE = ("expand", "unfold")  # torch writes to some such views where onefold raises
 
@@ -221,3 +224,24 @@ def _write(choose, x, recorded):
     if name == "under no_grad":
         return name, ("add_", (number,))
     return name, ()
+
+
+@st.composite
+def cases(draw, recorded=False):
+    """A program, with the placement and the layout of its base."""
+    shape = draw(shapes(1, 3, 0, 5))
+    program = draw_program(lambda choices: draw(st.sampled_from(choices)), shape, 10, recorded)
+    placement = draw(placements(max_ranks=4))
+    return program, placement, draw(nd_sbps(shape, placement.ndim))
+
+
+def base_of_case(program, placement, nd_sbp):
+    count = torch.Size(program.shape).numel()
+    value = torch.arange(float(count), dtype=torch.float64).reshape(program.shape)
+    return make_global(value, placement, nd_sbp)
+
+
+def maker(placement):
+    """What makes the tensors of a program there: whole ones on every rank."""
+    layout = {"placement": placement, "sbp": [flow.sbp.broadcast] * placement.ndim}
+    return lambda values: flow.tensor(values, dtype=flow.float64, **layout)

@@ -32,7 +32,7 @@ def from_dtensor(value: DTensor) -> Tensor:
     """The global tensor with the value and layout of a DTensor, without its history.
 
     Collective over the mesh where a sharded size does not divide. Raises SbpError for a layout
-    that onefold has not (strided shards, partial products and averages).
+    that onefold does not have (strided shards, partial products and averages).
 
     >>> from_dtensor(dt).sbp  # doctest: +SKIP
     (onefold.sbp.split(dim=0),)

@@ -30,8 +30,8 @@ def to_global(
     """`input` with every tensor in it converted by `to_global`, which gets `kwargs` too.
 
     `input` is a tensor, lists, tuples and dicts of them (a state dict, for instance), or a module,
-    which is converted in place. `sbp` may be a function of (input, tensor). What is no tensor
-    stays, with a warning unless `warn_on_non_tensor_leaf` is False.
+    which is converted in place. `sbp` may be a function of (input, tensor). Other values stay, with
+    a warning unless `warn_on_non_tensor_leaf` is False.
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -52,7 +52,7 @@ def to_global(
 def to_local(input: Any, *, copy: bool = False) -> Any:
     """`input` with every global tensor in it as this process's part.
 
-    A module is converted in place. What is no tensor stays, with a warning.
+    A module is converted in place. Other values stay, with a warning.
     """
     if isinstance(input, Module):
         return input.to_local()

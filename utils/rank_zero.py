@@ -52,12 +52,12 @@ def get_logger(
 ) -> logging.Logger:
     """The logger of Python's `logging` with this name, which writes on rank 0 only.
 
-    level: what is written at least.
+    level: the lowest level that is written.
     all_ranks: whether every rank writes. A later call for the same name may change it.
 
-    A logger without handlers gets one, which writes to stderr with the time and the rank; formats
-    of one's own may use `%(rank)d`. Loggers below it ("training.data" below "training") are not
-    filtered unless this function makes them too. Writing sends nothing, so ranks may log at will.
+    A logger without handlers gets one, which writes to stderr with the time and the rank; custom
+    formats may use `%(rank)d`. Loggers below it ("training.data" below "training") are not filtered
+    unless this function makes them too. Writing sends nothing, so any rank may log at any time.
 
     Example:
         >>> log = flow.utils.get_logger("training")

@@ -26,7 +26,7 @@ def visualize_layout(
     have a comma between them, those of addends of a partial sum a plus.
 
     path: the PNG file to draw into instead, which needs matplotlib.
-    title: stands above all.
+    title: the title of the output.
     color: whether to use the colours of a terminal; by default where the output is one.
 
     Raises OnefoldTypeError for anything else, and ModuleNotFoundError where matplotlib is needed

@@ -19,7 +19,8 @@ arctanh=atanh broadcast_to=expand clip=clamp concat=cat concatenate=cat divide=d
 fix=trunc ger=outer greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid
 moveaxis=movedim multiply=mul negative=neg not_equal=ne row_stack=vstack subtract=sub
 swapdims=transpose
-linalg.matmul=matmul linalg.matrix_exp=matrix_exp linalg.vector_norm=vector_norm
+linalg.matmul=matmul linalg.matrix_exp=matrix_exp linalg.matrix_power=matrix_power
+linalg.vector_norm=vector_norm
 special.digamma=digamma special.erf=erf special.erfc=erfc special.erfinv=erfinv special.exp2=exp2
 special.expit=sigmoid special.expm1=expm1 special.gammainc=igamma special.gammaincc=igammac
 special.gammaln=lgamma special.i0=i0 special.log1p=log1p special.log_softmax=log_softmax

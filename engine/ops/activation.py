@@ -333,6 +333,17 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     return where(input <= threshold, value, input)
 
 
+@elementwise(
+    torch._prelu_kernel,
+    gradient=(
+        lambda dy, input, weight: where(input > 0, dy, mul(dy, weight)),
+        lambda dy, input: where(input > 0, 0, mul(dy, input)),
+    ),
+)
+def _prelu_kernel(input: Tensor, weight: Tensor) -> Tensor:
+    return where(input > 0, input, weight * input)
+
+
 @register_function
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1).
@@ -350,4 +361,4 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         scale = weight.reshape(()) if not input.ndim else weight.reshape([1] * input.ndim)
     else:
         scale = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)])
-    return where(input > 0, input, mul(scale, input))
+    return _prelu_kernel(input, scale)

@@ -1,4 +1,4 @@
-"""The gradients of attention in smaller ops: for those of a mask, and for second gradients."""
+"""The gradients of attention as smaller ops: for the gradient of a mask, and second gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses composed of other ops: Gaussian likelihood, and triplets under a distance of one's own."""
+"""Losses composed of other ops: Gaussian likelihood, and triplets with a user-defined distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a tensor by coordinates and slices, under OneFlow's names: gather_nd, slice and kin."""
+"""Parts of a tensor by coordinates and slices: OneFlow's gather_nd, slice and related functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views as copies: `transpose_copy` and kin, and `select_scatter` and kin, which write a view."""
+"""Copies of views: `transpose_copy` and others; `select_scatter` and others write into a copy."""
 
 from __future__ import annotations
 

@@ -210,6 +210,8 @@ def tensordot(
     right = list(LETTERS[a.ndim : a.ndim + b.ndim])
     for i, j in zip(of_a, of_b, strict=True):
         right[j] = left[i]
+    if a.ndim == b.ndim == len(of_a) == 1:
+        return dot(a, b)  # whose dtype under autocast is another than that of a matrix product
     summed = {left[i] for i in of_a}
     kept = "".join(letter for letter in left + right if letter not in summed)
     return einsum(f"{''.join(left)},{''.join(right)}->{kept}", a, b)

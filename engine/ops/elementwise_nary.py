@@ -11,6 +11,7 @@ import torch
 from ..argument_types import Number, NumberLike
 from ..dispatcher import binary, number_first, ternary
 from ..meta import Meta
+from ..names import register_as
 from ..op import Gradients, Kernel, Needs
 from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum
@@ -23,6 +24,7 @@ from .elementwise import Settings, derived, mixed, operator, same, with_number, 
 from .like import constant_like
 from .pointwise import (
     Elementwise,
+    Entry,
     Operand,
     as_operands,
     conj_of,
@@ -65,37 +67,27 @@ _addcmul = ternary(
 _addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
 
 
-@register_elementwise
-def addcmul(
-    input: Tensor,
-    tensor1: Tensor,
-    tensor2: Tensor,
-    *,
-    value: NumberLike = 1,
-    out: Tensor | None = None,
-) -> Tensor:
-    """`input + value * tensor1 * tensor2`."""
-    if out is not None:
-        return give_to(out, addcmul(input, tensor1, tensor2, value=value))
-    # The value changes from step to step in optimizers, so it must not be part of a plan's key.
-    scaled = tensor1 if value == 1 else mul(tensor1, value)
-    return _addcmul(input, scaled, tensor2)
+def _scaled(name: str, entry: Entry, doc: str) -> Entry:
+    """The function of an op whose second tensor is scaled by `value`."""
+
+    def call(
+        input: Tensor,
+        tensor1: Tensor,
+        tensor2: Tensor,
+        *,
+        value: NumberLike = 1,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if out is not None:
+            return give_to(out, call(input, tensor1, tensor2, value=value))
+        # The value changes from step to step in optimizers, so it must not be part of a plan's key.
+        return entry(input, tensor1 if value == 1 else mul(tensor1, value), tensor2)
+
+    return register_as(name, call, doc)
 
 
-@register_elementwise
-def addcdiv(
-    input: Tensor,
-    tensor1: Tensor,
-    tensor2: Tensor,
-    *,
-    value: NumberLike = 1,
-    out: Tensor | None = None,
-) -> Tensor:
-    """`input + value * tensor1 / tensor2`."""
-    if out is not None:
-        return give_to(out, addcdiv(input, tensor1, tensor2, value=value))
-    scaled = tensor1 if value == 1 else mul(tensor1, value)
-    return _addcdiv(input, scaled, tensor2)
+addcmul = _scaled("addcmul", _addcmul, "`input + value * tensor1 * tensor2`.")
+addcdiv = _scaled("addcdiv", _addcdiv, "`input + value * tensor1 / tensor2`.")
 
 
 _lerp = ternary(

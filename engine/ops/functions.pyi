@@ -666,6 +666,9 @@ def ceil_(input: Tensor, /) -> Tensor:
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
 
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
+    """`linalg.multi_dot` of any number of matrices, which torch has deprecated."""
+
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """torch.channel_shuffle on every shard; see torch's documentation."""
 
@@ -2126,8 +2129,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 def matrix_exp(input: Tensor) -> Tensor:
     """torch.matrix_exp on every shard; see torch's documentation."""
 
-def matrix_power(input: Tensor, n: Tensor | int, *, out: Tensor | None = None) -> Tensor:
-    """torch.matrix_power on every shard; see torch's documentation."""
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The n-th power of square matrices (batch dims in front), by repeated squaring."""
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
@@ -3450,7 +3453,7 @@ def to_global(
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
-    """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+    """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
 
 def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """This process's shard as a local tensor."""

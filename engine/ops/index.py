@@ -124,8 +124,12 @@ class PutRows(DataMovement):
 
     name = "put_rows"
     attributes = NoAttributes
-    like = (0,)
     saves = tuple(range(2, 67))
+
+    def infer(self, x: Meta, values: Meta | None, *indices: Meta | None) -> Meta:
+        if values is not None:
+            _check_dtypes(x, values)
+        return x
 
     def rule(self, axis: Axis, x: Meta, values: Meta | None, *indices: Meta | None) -> Rule:
         layout = _Layout(indices, x.ndim)
@@ -146,6 +150,14 @@ class PutRows(DataMovement):
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
         indices = args[2:]
         return needs[0] and _put_rows((dy, None, *indices)), needs[1] and _take((dy, *indices))
+
+
+def _check_dtypes(x: Meta, values: Meta) -> None:
+    if values.dtype != x.dtype:
+        raise OnefoldRuntimeError(
+            f"index put requires the source and destination dtypes match, but got {x.dtype} for "
+            f"the destination and {values.dtype} for the source"
+        )
 
 
 def _taken_shape(shape: Shape, indices: Sequence[Meta | Tensor | None]) -> Shape:
@@ -176,14 +188,9 @@ def take_rows(x: Tensor, indices: Indices) -> Tensor:
 
 def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
     """x with `values`, broadcast to the shape of x[indices], put (or added) there."""
-    shape = _taken_shape(x.shape, indices)
-    if values.dtype != x.dtype:
-        raise OnefoldRuntimeError(
-            f"index put requires the source and destination dtypes match, but got {x.dtype} for "
-            f"the destination and {values.dtype} for the source"
-        )
-    values = fit(values, shape)
+    values = fit(values, _taken_shape(x.shape, indices))
     if accumulate:
+        _check_dtypes(x.meta, values.meta)
         return add(x, _add_rows((values, *indices), tuple(x.shape)))
     return _put_rows((x, values, *indices))
 

@@ -36,6 +36,15 @@ def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
     return tensor_beside(values, x, values.dtype)
 
 
+def like_indices(
+    values: torch.Tensor | Sequence[torch.Tensor], x: Tensor
+) -> Tensor | tuple[Tensor, ...]:
+    """`like_index` of one tensor or of several."""
+    if isinstance(values, torch.Tensor):
+        return like_index(values, x)
+    return tuple(like_index(each, x) for each in values)
+
+
 def tensor_beside(data: object, x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x.new_tensor(data, dtype=dtype)`, faster."""
     return tensor(data, dtype=dtype, **whole_beside(x))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ...errors import OnefoldRuntimeError
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..argument_types import Number
 from ..names import all_names, register_function
 from ..out_tensors import give_to
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
-from .cast import cast
-from .dims import diagonal, unsqueeze
+from .cast import cast, clone
+from .dims import diag_embed, diagonal, unsqueeze
+from .elementwise_nary import pow
 from .matmul import added, bmm, matmul, outer
 from .reduce import sum
 from .torch_rows import FUNCTIONS
@@ -47,7 +50,55 @@ def addr(
     """`beta * input + alpha * outer(vec1, vec2)`."""
     if out is not None:
         return give_to(out, addr(input, vec1, vec2, beta=beta, alpha=alpha))
-    return added(input, outer(vec1, vec2), beta, alpha)
+    product = outer(vec1, vec2)
+    dtype = torch.promote_types(input.dtype, product.dtype)
+    return added(input, cast(product, dtype), beta, alpha)
+
+
+@register_function
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The n-th power of square matrices (batch dims in front), by repeated squaring.
+
+    The power 0 is the identity; a negative n takes the powers of the inverse.
+    """
+    if out is not None:
+        return give_to(out, matrix_power(input, n))
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise OnefoldTypeError(f"matrix_power(): n must be an int, but got {type(n).__name__}")
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise OnefoldRuntimeError(
+            "matrix_power: input must be a batch of square matrices, but has shape "
+            f"{tuple(input.shape)}"
+        )
+    if n == 0:
+        ones = pow(diagonal(input, 0, -2, -1), 0)  # their gradient is 0, as in torch
+        return cast(diag_embed(ones), input.dtype)
+    if n == 1:
+        return clone(input)
+    base = input if n > 0 else FUNCTIONS["linalg.inv"](input)
+    n = abs(n)
+    if n == 3:  # as torch does; else a * (a * a)
+        return matmul(matmul(base, base), base)
+    power: Tensor | None = None
+    while True:
+        if n % 2:
+            power = base if power is None else matmul(power, base)
+        n //= 2
+        if n == 0:
+            assert power is not None
+            return power
+        base = matmul(base, base)
+
+
+@register_function
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
+    """`linalg.multi_dot` of any number of matrices, which torch has deprecated."""
+    if out is not None:
+        return give_to(out, chain_matmul(*matrices))
+    if len(matrices) == 1:
+        return matrices[0]
+    product: Tensor = FUNCTIONS["linalg.multi_dot"](matrices)
+    return product
 
 
 @register_function

@@ -1,4 +1,4 @@
-"""How good predictions are: in_top_k and roc_auc_score."""
+"""Metrics of predictions: in_top_k and roc_auc_score."""
 
 from __future__ import annotations
 

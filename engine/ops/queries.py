@@ -1,4 +1,4 @@
-"""What is asked of tensors: numel, is_floating_point, result_type and their kin, as functions."""
+"""Functions that describe tensors: numel, is_floating_point, result_type and others."""
 
 from __future__ import annotations
 

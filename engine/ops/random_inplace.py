@@ -192,7 +192,7 @@ def random_(
     Where `to` is None, as in `random_(3, None)` and in `random_()`, they reach to the dtype's
     largest number, of a floating dtype to that up to which it has every integer; bounds beyond
     those warn. `low` may be given as `from=`. Raises OnefoldRuntimeError unless low < to,
-    OnefoldValueError for numbers that the dtype has not.
+    OnefoldValueError for numbers out of the dtype's range.
     """
     if start or to is not ...:
         low = int(_number_of_from(start, low or 0, "random_"))

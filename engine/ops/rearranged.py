@@ -13,7 +13,7 @@ from .cast import clone
 from .data_movement import unpack
 from .dims import diag_embed
 from .getitem import index_put
-from .index_parsing import like_index
+from .index_parsing import like_indices
 from .reduce import sum
 from .view import reshape
 
@@ -67,6 +67,4 @@ def unique_consecutive(
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """
     found = torch.unique_consecutive(whole(input), return_inverse, return_counts, dim)
-    if isinstance(found, torch.Tensor):
-        return like_index(found, input)
-    return tuple(like_index(part, input) for part in found)
+    return like_indices(found, input)

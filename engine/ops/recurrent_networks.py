@@ -1,7 +1,7 @@
 """Recurrent networks: torch's fused functions, a whole sequence as one op.
 
-The batch may be split; the gradients of the weights are then partial sums. Along time everything
-depends on what came before, and a packed batch has its samples interleaved: these are gathered.
+The batch may be split; the gradients of the weights are then partial sums. Each time step depends
+on the one before, and a packed batch interleaves its samples: a split of these is gathered.
 """
 
 from __future__ import annotations

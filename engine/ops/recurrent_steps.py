@@ -1,15 +1,15 @@
 """Recurrent cells: one step of one layer, of ops that layouts split and graphs fuse.
 
-torch has a function for each. It is no op here: its gradient by torch's autograd takes longer than
-these ops and their gradients.
+torch has a function for each, but its gradient by torch's autograd takes longer than these ops and
+their gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
-from ..names import register_function
+from ..names import register_as, register_function
 from ..tensor import Tensor
 from .activation import relu, sigmoid, tanh
 from .arithmetic import add, mul, sub
@@ -18,38 +18,30 @@ from .cat_split import chunk
 from .matmul import linear
 
 
-@register_function
-def rnn_tanh_cell(
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> Tensor:
-    """tanh(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H).
+def _rnn_cell(name: str, activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    def cell(
+        input: Tensor,
+        hx: Tensor,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None = None,
+        b_hh: Tensor | None = None,
+    ) -> Tensor:
+        _check(name, 1, input, [hx], w_hh)
+        return activation(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
+
+    return register_as(
+        name,
+        cell,
+        f"""{activation.__name__}(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H).
 
     Raises ShapeError for tensors of other shapes. Example: see `nn.RNNCell`.
-    """
-    _check("rnn_tanh_cell", 1, input, [hx], w_hh)
-    return tanh(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
+    """,
+    )
 
 
-@register_function
-def rnn_relu_cell(
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> Tensor:
-    """relu(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H).
-
-    Raises ShapeError for tensors of other shapes. Example: see `nn.RNNCell`.
-    """
-    _check("rnn_relu_cell", 1, input, [hx], w_hh)
-    return relu(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
+rnn_tanh_cell = _rnn_cell("rnn_tanh_cell", tanh)
+rnn_relu_cell = _rnn_cell("rnn_relu_cell", relu)
 
 
 @register_function

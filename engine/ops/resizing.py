@@ -1,4 +1,4 @@
-"""resize_, set_ and their kin: a tensor takes another shape, or the memory of another tensor."""
+"""resize_, set_ and related functions: a tensor takes another shape, or another tensor's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of distributions that tensors may give: normal, bernoulli and multinomial."""
+"""Samples of distributions whose parameters may be tensors: normal, bernoulli and multinomial."""
 
 from __future__ import annotations
 

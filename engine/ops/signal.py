@@ -1,4 +1,4 @@
-"""The windows of signals, under the names of `torch.signal`."""
+"""Windows of signals: the functions of `torch.signal.windows`."""
 
 from __future__ import annotations
 

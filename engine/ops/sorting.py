@@ -20,7 +20,7 @@ from .argreduce import ValuesAndIndices
 from .data_movement import all_but
 from .dims import squeeze
 from .gather import add_at
-from .index_parsing import like_index
+from .index_parsing import like_indices
 
 
 class SortAttributes(NamedTuple):
@@ -169,6 +169,4 @@ def unique(
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """
     found = torch.unique(whole(input), sorted, return_inverse, return_counts, dim)
-    if isinstance(found, torch.Tensor):
-        return like_index(found, input)
-    return tuple(like_index(part, input) for part in found)
+    return like_indices(found, input)

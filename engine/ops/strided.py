@@ -1,7 +1,7 @@
 """Tensors by strides: stride, as_strided, empty_strided.
 
-Strides are those in the memory of the base, as if that were one array, row by row. So they are
-torch's, and the same for every layout.
+Strides refer to the base as one array in row-major order. So they are torch's, and the same for
+every layout.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def empty_strided(
     if any(sbp.is_split for sbp in _read(layout)):
         raise OnefoldRuntimeError(
             f"empty_strided: a tensor with sbp={nd_sbp!r} holds each element once, in some order "
-            f"of its dims, but strides {stride} for size {size} are others; use broadcast"
+            f"of its dims, which strides {stride} for size {size} do not; use broadcast"
         )
     _, last, _ = _places(size, stride, 0)
     return as_strided(empty(last + 1, **layout), size, stride)

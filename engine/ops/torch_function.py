@@ -1,10 +1,10 @@
 """Functions of torch as ops: torch computes them and their gradients on each shard.
 
-For the long tail, where a kernel of our own would not pay. A row names torch's function and says
-which dims of its inputs must be whole; along the others (batch dims) the computation of one index
-does not depend on that of another, so they may be split. The rest is derived: shapes and dtypes
-from torch's data-free functions, the batch dims of the outputs from how shapes change with those of
-the inputs, gradients of any order from torch's autograd on the shards.
+This is for the long tail of functions, for which a kernel of our own is not worthwhile. A row names
+torch's function and says which dims of its inputs must be whole. Along the others (batch dims) the
+computation of one index does not depend on that of another, so they may be split. The rest is
+derived: shapes and dtypes from torch's data-free functions, the batch dims of the outputs from how
+shapes change with those of the inputs, gradients of any order from torch's autograd on the shards.
 """
 
 from __future__ import annotations

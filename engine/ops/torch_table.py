@@ -23,7 +23,6 @@ cholesky_solve(input, input2, upper=False, *, out=None): but 2
 det(input): but 2
 geqrf(input, *, out=None) -> a, tau: but 2 constant
 inverse(input, *, out=None): but 2
-matrix_power(input, n, *, out=None): but 2
 orgqr(input, input2, *, out=None): but 2 1
 slogdet(input, *, out=None) -> sign, logabsdet: but 2
 vander(x, N=None, increasing=False): none constant
@@ -59,7 +58,6 @@ linalg.lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None): but 2 1 2
 linalg.lstsq(input, b, rcond=None, *, driver=None) -> solution, residuals, rank,
     singular_values: but 2
 linalg.matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=None): but dim
-linalg.matrix_power(input, n, *, out=None): but 2
 linalg.matrix_rank(input, tol=None, *, atol=None, rtol=None, hermitian=False, out=None): but 2
 linalg.multi_dot(tensors, *, out=None): none
 linalg.norm(input, ord=None, dim=None, keepdim=False, *, dtype=None, out=None): but dim

@@ -1,7 +1,7 @@
-"""Constructors of old: Tensor(2, 3), FloatTensor([1, 2]) and their kin, and `x.type()`.
+"""Legacy constructors: Tensor(2, 3), FloatTensor([1, 2]) and others, and `x.type()`.
 
-A typed tensor such as `FloatTensor` is no class of tensors of its own: it makes tensors of one
-dtype and kind of device, and `isinstance` asks whether a tensor is of these.
+A type such as `FloatTensor` is not a class of tensors of its own: it makes tensors of one dtype and
+device type, and `isinstance` asks whether a tensor has these.
 """
 
 from __future__ import annotations

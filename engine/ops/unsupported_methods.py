@@ -1,4 +1,4 @@
-"""Functions of torch and OneFlow without a meaning here: errors that say what to use instead."""
+"""Functions of torch and OneFlow that are not supported: errors that say what to use instead."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def aligned(nbytes: int) -> int:
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
-    """The largest sum of aligned bytes that are there at once."""
+    """The largest sum of aligned bytes that are live at one time."""
     whole = [Buffer(b.key, aligned(b.nbytes), b.first, b.last) for b in buffers]
     return max(live_bytes(whole, 1 + max((b.last for b in buffers), default=-1)), default=0)
 
@@ -88,7 +88,7 @@ def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
 
 
 def check(arena: Arena) -> None:
-    """Raise AssertionError if buffers that meet overlap, or one is misplaced or not inside."""
+    """Raise AssertionError if live buffers overlap, or one is not aligned or not inside."""
     assert len(arena.buffers) == len(arena.offsets), "there is not one offset for each buffer"
     for buffer, offset in zip(arena.buffers, arena.offsets, strict=True):
         assert offset >= 0 and offset % ALIGNMENT == 0, f"{buffer} lies at {offset}"

@@ -11,9 +11,9 @@ Key: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One piece of work: the buffers (key, bytes) it makes, and those it is the last to need.
+    """One piece of work: the buffers (key, bytes) that it makes, and those that it uses last.
 
-    While it is done both are there.
+    During the work both are live.
     """
 
     label: str
@@ -23,7 +23,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of one rank: there from the event number `first` to the event number `last`."""
+    """Memory of one rank, live from the event number `first` to the event number `last`."""
 
     key: Key
     nbytes: int
@@ -32,7 +32,7 @@ class Buffer:
 
 
 def buffers_of(events: Sequence[Event]) -> list[Buffer]:
-    """The buffers in the order in which they are made; what nothing frees is there to the end.
+    """The buffers in the order in which they are made; one that is never freed is live to the end.
 
     >>> [b.last for b in buffers_of([Event("a", (("x", 4), ("y", 4))), Event("b", freed=("x",))])]
     [1, 1]
@@ -56,7 +56,7 @@ def buffers_of(events: Sequence[Event]) -> list[Buffer]:
 
 
 def live_bytes(buffers: Sequence[Buffer], events: int) -> list[int]:
-    """The bytes that are there during each of so many events.
+    """The bytes that are live during each event, of which there are `events`.
 
     >>> live_bytes([Buffer("x", 4, 0, 1), Buffer("y", 8, 1, 2)], 3)
     [4, 12, 8]

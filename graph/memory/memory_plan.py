@@ -22,12 +22,12 @@ class MemoryPlan:
 
     `persistent` are the variables (parameters, buffers) and what the optimizers keep, `inputs` what
     the call is given, and the rest is what the call allocates: `live` at most at once, in an arena
-    of `peak` bytes of which `kept` are there when the last step is done (outputs). Not known here:
+    of `peak` bytes, of which `kept` are live after the last step (outputs). Not known here:
     the memory that kernels, updates and boxing allocate and free inside.
 
-    Without stages it is exact in the world that it is made in. Where ranks are processes, sums
-    over ranks may take the place of their addends, and what is sent is held until it has arrived;
-    where one process has all ranks neither is so.
+    Without stages it is exact in the world that it is made in. Where ranks are processes, sums over
+    ranks may take the place of their addends, and what is sent is held until it has arrived; where
+    one process has all ranks, neither applies.
     """
 
     rank: int

@@ -17,11 +17,11 @@ from .storages import position_of
 class Probe:
     """Runs an executable and notes, for each rank of this process, the bytes its steps hold.
 
-    Counted are the storages of the tensors that steps made, while any of those tensors is there,
-    after each step and before what it was the last to need is dropped. Not counted are inputs and
-    variables, and what kernels allocate and free inside. In a virtual world several ranks may
-    share one torch tensor: it counts for each of them, with the bytes that the rank itself would
-    hold of it.
+    It counts the storages of the tensors that steps made, as long as such a tensor is live: after
+    each step, and before the inputs that it uses last are freed. It does not count inputs,
+    variables, and memory that kernels allocate and free inside. In a virtual world several ranks
+    may share one torch tensor: it counts for each of them, with the bytes that the rank itself
+    would hold of it.
     """
 
     def __init__(self, executable: Executor, ranks: Sequence[int]) -> None:

@@ -14,10 +14,10 @@ Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-b
 
 
 class Work(NamedTuple):
-    """A step, and the lane in which it is run: its values are those of the same lane.
+    """A step and the lane in which it runs: it uses the values of this lane.
 
-    A step that reads from other lanes says from which, one for each of its inputs. A step without
-    outputs only keeps its inputs until then.
+    A step that reads from other lanes names one for each of its inputs. A step without outputs only
+    keeps its inputs live until then.
     """
 
     step: ProgramStep
@@ -34,9 +34,9 @@ def events_of(
 ) -> list[Event]:
     """One event for each piece of work, in the order in which the executor does it.
 
-    `given` (inputs) and `shared` values (variables, the same in every lane) are there before and
-    are not counted, nor is what only looks at their memory. `wanted` values stay to the end. A
-    view shares the buffer of what it is a view of, which is there until the last use of either.
+    `given` (inputs) and `shared` values (variables, the same in every lane) exist before and are
+    not counted, and neither are views of them. `wanted` values stay to the end. A
+    view shares the buffer of its base, which is freed after the last use of either.
     Kernels' own temporaries are not known here.
     """
     storages = Storages(rank)
@@ -108,7 +108,7 @@ def call_events(program: Program, rank: int) -> list[Event]:
 def planned(
     name: str, inputs: Iterable[Value], outputs: tuple[Value, ...] = (), aliases: bool = False
 ) -> ProgramStep:
-    """A step that is only planned. Without outputs, nothing is done but that inputs are dropped."""
+    """A step that is only planned. Without outputs it only frees its inputs."""
     return ProgramStep(name, name, tuple(inputs), (), outputs, _never, aliases=aliases)
 
 

@@ -18,9 +18,9 @@ from .program_events import Lane, Work, events_of, planned
 def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
     """What a rank does in one call.
 
-    What it receives is there from when the receive is posted, or, without `posted`, from when it
-    is used: so it is where one process has all ranks. What it sends is there until the send is
-    started; messages that are still leaving then are not counted.
+    A received value is live from the post of its receive or, without `posted`, from its use, as
+    where one process has all ranks. A sent value is live until the send is started; messages that
+    are still in flight are not counted.
     """
     return _Events(plan, rank, posted).events()
 

@@ -66,7 +66,7 @@ def whole(meta: Meta, position: int) -> Form:
 
 
 class Storages:
-    """The answers for one rank; steps alike on shards alike are asked once."""
+    """The storages of one rank; equal steps on equal shards are computed once."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

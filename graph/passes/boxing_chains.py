@@ -12,8 +12,8 @@ from .pass_utils import box, is_boxing, same_bits, time, together, uses
 def merge_boxings(program: Program, exact: bool = True) -> Program:
     """The program in which boxings start from where their value came from, where that saves time.
 
-    What is boxed back to a layout that it had is that earlier value. A layout in between that has
-    other uses stays, and its time counts as spent. The steps that are then without use remain for
+    A value that is boxed back to an earlier layout is replaced by the earlier value. A layout in
+    between that has other uses stays, and its time counts as spent. Unused steps are left to
     `eliminate_dead`. With `exact` only where the shards stay the same bit for bit: not where sums
     of floating numbers get another order, or where a value is cut into addends on the way.
     """

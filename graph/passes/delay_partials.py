@@ -25,7 +25,7 @@ _NUMBERS = (int, float, complex, bool, type(None))
 
 
 def delay_partials(program: Program, exact: bool = True) -> Program:
-    """The program in which sums over ranks are done where they move the fewest bytes.
+    """The program in which sums over ranks are computed where they move the fewest bytes.
 
     A value that is boxed from a partial layout and read by one linear op is boxed after the op
     instead, with the other inputs laid out as the op's own rule says: two reduced values are added

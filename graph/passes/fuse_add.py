@@ -29,13 +29,13 @@ _FUSED = {"mm": _NN, "matmul": _NN, "mm_nt": _NT, "linear": _NT, "mm_tn": _TN}
 
 
 def fuse_add(program: Program) -> Program:
-    """The program with one step for a product of matrices and its addition, where that is all.
+    """The program with one step for a matrix product and the addition that alone uses it.
 
     Results may differ in the last digits: the sum is rounded once instead of twice.
     """
     used = uses(program)
     makers = program.makers()
-    gone: set[int] = set()  # the numbers of products that are made no more
+    gone: set[int] = set()  # the numbers of products that are no longer made
     steps = []
     for step in program.steps:
         chosen = _product(step, makers, used)

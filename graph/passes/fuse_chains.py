@@ -40,7 +40,7 @@ class Fused(Op):
 
 
 class FusedReduction(Fused):
-    """A reduction of what a chain gives, and (where it is `kept`) that itself."""
+    """A reduction of a chain's output, and (where it is `kept`) the output itself."""
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         last = self.steps[-1]
@@ -58,7 +58,7 @@ class FusedReduction(Fused):
 
 
 class FusedEpilogue(Fused):
-    """A chain that takes a matrix product, and (where it is `kept`) the product."""
+    """A chain on a matrix product, and (where it is `kept`) the product."""
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         product = self.steps[0]
@@ -72,7 +72,7 @@ class FusedEpilogue(Fused):
 def fuse_chains(program: Program) -> Program:
     """The program with one step for each group of pointwise steps, where Triton does the work.
 
-    Steps that stay alone say why in their note, and those that are fused what they save.
+    The note of a fused step says what fusion saves, that of another step why it is not fused.
     """
     if not any(is_pointwise(step) and _on_triton(step) for step in program.steps):
         return program

@@ -46,9 +46,9 @@ class Group:
 
 @dataclass(slots=True)
 class Groups:
-    """The groups of a program's steps; `why` says for lone pointwise steps what stood against it.
+    """The groups of a program's steps; `why` has the reasons of pointwise steps in no group.
 
-    `refuses(step)` is why a pointwise step cannot be a part of a kernel, or "".
+    `refuses(step)` is the reason why a pointwise step cannot be fused, or "".
     """
 
     steps: Sequence[ProgramStep]
@@ -191,12 +191,12 @@ def _joint(combined: Sequence[Group], index: int) -> Group:
 
 
 def is_pointwise(step: ProgramStep) -> bool:
-    """Whether each element of what the step makes is a function of those at its place."""
+    """Whether each element of the output depends on the inputs' elements at its place only."""
     return isinstance(step.op, (Elementwise, Cast)) and step.place is None
 
 
 def is_product(step: ProgramStep) -> bool:
-    """Whether the step is a product with a matrix, in whose kernel steps after it can be."""
+    """Whether the step is a matrix product whose kernel can include later steps."""
     if not isinstance(step.op, (Linear, Product)) or step.op.reference not in PRODUCTS:
         return False
     a, b = [value.meta for value in step.reads()][:2]

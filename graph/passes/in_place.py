@@ -146,7 +146,7 @@ def _own(meta: Meta, root: Meta, metas: Sequence[Meta]) -> bool:
 
 
 class InPlace(Op):
-    """An elementwise op that puts its result into its argument number `index`.
+    """An elementwise op that writes its result into its argument number `index`.
 
     Where an argument is not in row-major order it allocates the result after all: there the order
     of the result's elements, and the loop over them, may not be those of that argument.
@@ -186,7 +186,7 @@ def _placed(step: ProgramStep, place: Value) -> ProgramStep:
 
 
 def placed_op(step: ProgramStep) -> InPlace:
-    """What an elementwise step that has a place runs."""
+    """The op that an in-place elementwise step runs."""
     assert type(step.op) is Elementwise and step.place is not None
     local = Local(0, step.input_metas, step.output_metas, step.outputs[0].meta.placement)
     return InPlace(step.op, step.inputs.index(step.place), local)

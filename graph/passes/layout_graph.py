@@ -22,7 +22,7 @@ Want: TypeAlias = tuple[Meta, int, "int | None"]  # the layout, the repetition a
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a node may be laid out: its inputs, its outputs, and the seconds that it takes."""
+    """A layout of a node's inputs and outputs, and the seconds that it takes."""
 
     inputs: tuple[Meta | None, ...]
     outputs: tuple[Meta, ...]
@@ -48,7 +48,7 @@ class Node:
 
 
 class LayoutGraph:
-    """The nodes of a program, and for every value who wants it how."""
+    """The nodes of a program, and for every value the layouts in which nodes want it."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -18,7 +18,7 @@ _LEAST = 1e-9  # seconds, relative to the whole program: a smaller gain is round
 
 
 def search_layouts(program: Program) -> Program:
-    """The program with the ops' layouts that take the least modelled time that was found.
+    """The program with the layouts of ops for which the least modelled time was found.
 
     From eager's layouts on, ops beside a boxing that costs something are tried in each of their
     other legal layouts; the ops around follow one by one as long as that is best for each of them;

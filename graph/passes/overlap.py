@@ -12,10 +12,10 @@ _SMALL = 64 * 1024  # bytes that may be held longer
 
 
 def overlap_communication(program: Program) -> Program:
-    """The program with boxings that communicate moved up to what makes their input.
+    """The program with each communicating boxing moved to directly after its input.
 
-    What is computed in between hides them: gradients of weights, for one, that follow the gradient
-    of the same layer's input. A boxing stays where it is when more bytes would be held for longer,
+    Steps in between overlap with them, such as the gradients of weights that follow the gradient of
+    the same layer's input. A boxing stays where it is when more bytes would be held for longer,
     such as of a gathered parameter.
     """
     last = {v.number: step for step in program.steps for v in step.reads()}

@@ -33,7 +33,7 @@ def is_boxing(step: ProgramStep | None) -> bool:
 
 
 def box(value: Value, made: Value, near: ProgramStep) -> ProgramStep:
-    """A boxing of `value` to `made`, as a part of what `near` is part of."""
+    """A boxing of `value` to `made`, with the module and stage of `near`."""
     return replace(
         near, name="boxing", origin=BOXING, inputs=(value,), attrs=(), outputs=(made,),
         several=False, repeatable=True, op=None, asked=False,
@@ -58,7 +58,7 @@ def relaid(
 
 
 def together(a: ProgramStep, b: ProgramStep) -> bool:
-    """Whether two steps are done at one place and time: in one stage, and one repetition."""
+    """Whether two steps are in one stage and one repetition."""
     return a.stage == b.stage and a.again == b.again
 
 
@@ -84,7 +84,7 @@ def received(src: Meta, dst: Meta) -> int:
 
 
 def same_bits(*metas: Meta) -> bool:
-    """Whether boxing by way of these layouts gives the bits that boxing to the last at once gives.
+    """Whether boxing through these layouts gives the same bits as boxing directly to the last.
 
     Splits and copies always do. Sums along one axis are in rank order in every boxing, but with
     NCCL; along several, or between placements, the order depends on the way. A zero added to -0.0

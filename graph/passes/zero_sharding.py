@@ -24,8 +24,8 @@ _SHARDS = ("shards",)
 def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
     """The program whose gradients of these variables are boxed to the targets' layouts.
 
-    Each is boxed right after it was made, so that no two unreduced gradients need to be there at
-    a time.
+    Each is boxed directly after it is made, so no two unreduced gradients have to be live at the
+    same time.
     """
     numbers = program.free_numbers()
     boxed: dict[int, list[ProgramStep]] = {}
@@ -53,8 +53,8 @@ def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
 def gather_parameters(program: Program, targets: Mapping[str, Meta], keep: bool = False) -> Program:
     """The program in which these variables are shards, gathered for the steps that use them.
 
-    Once for each module in forward and once in backward, with what a checkpoint does again; with
-    `keep` once for all.
+    They are gathered once for each module in forward and once in backward, together with the
+    recomputation of a checkpoint; with `keep` they are gathered once.
     """
     return _ParameterGatherer(program, targets, keep).run()
 

@@ -1,4 +1,4 @@
-"""Orders of what several ranks do, in which each piece of work finds its inputs."""
+"""Orders the actions of several ranks, such that every action finds its inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def advance(
 ) -> None:
     """Call `do(rank, action)` for each action, after everything that it needs.
 
-    Raises OnefoldRuntimeError once no rank can go on and some have not come to their end.
+    Raises OnefoldRuntimeError when no rank can continue and some have actions left.
 
     >>> from onefold.graph.schedules.named_schedules import make
     >>> advance(make("1f1b", stages=2, micro_batches=1), do=lambda rank, action: print(action))

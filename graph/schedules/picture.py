@@ -91,13 +91,13 @@ def picture(timeline: Timeline, rows: Sequence[str] | None = None) -> Figure:
 
 
 def title(timeline: Timeline) -> str:
-    """What schedule it is."""
+    """The name of the schedule and its sizes, as a title."""
     schedule = timeline.schedule
     return f"{schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches"
 
 
 def bubble(timeline: Timeline) -> str:
-    """How long the busiest rank waits."""
+    """The idle time of the busiest rank, as text."""
     return (
         f"bubble: {timeline.bubble:.6g} of {timeline.cost:.6g} units of time "
         f"({timeline.bubble_rate:.1%})"

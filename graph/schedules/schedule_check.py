@@ -1,7 +1,7 @@
-"""Checks a schedule: complete, in order, free of deadlock, and as good as its closed forms say.
+"""Checks a schedule: complete, in order, free of deadlock, and as good as its closed forms.
 
-The forms, of stages in a row and free transfers, are in the table of schedules. They give the
-bubble of a schedule and its number of micro-batches in flight.
+The closed forms hold for stages in a row and free transfers. They are in the table of schedules,
+and give the bubble of a schedule and its number of micro-batches in flight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .simulate import Times, simulate
 
 
 def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) -> None:
-    """Raise OnefoldRuntimeError saying what is wrong with a schedule, if anything is."""
+    """Raise OnefoldRuntimeError for a schedule with an error, which it names."""
     _complete(schedule)
     advance(schedule, edges)
 
@@ -77,7 +77,7 @@ def in_flight(schedule: Schedule, rank: int, end: str = "I") -> int:
 
 
 def bubble(schedule: Schedule, times: Times) -> float | None:
-    """The time in which the busiest rank has nothing to do; None where no form is known.
+    """The idle time of the busiest rank by its closed form; None where no form is known.
 
     Raises OnefoldValueError for a schedule of an unknown name, which may have any form.
 

@@ -19,7 +19,7 @@ from .state_order import check_states
 
 
 class PipelineWarning(UserWarning):
-    """A graph's stages will wait for each other more than they need to."""
+    """A graph's stages wait for each other more than necessary."""
 
 
 def compile_stages(

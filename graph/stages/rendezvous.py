@@ -19,7 +19,7 @@ from .stage_plan import Instruction, Message, StagePlan
 
 
 def check_rendezvous(plan: StagePlan) -> None:
-    """Raise OnefoldRuntimeError, naming who waits before what, if a plan would not end.
+    """Raise OnefoldRuntimeError, which names the waiting ranks, if a plan would not end.
 
     Also if the two ends of a transfer are not posted exactly once each.
     """

@@ -40,7 +40,7 @@ Instruction = Action | Message
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What every group of ranks does in one call; it prints."""
+    """The instructions of every group of ranks for one call, which can be printed."""
 
     staged: Staged
     schedule: Schedule
@@ -118,7 +118,7 @@ class StagePlan:
 
 
 def plan_stages(staged: Staged, schedule: Schedule) -> StagePlan:
-    """Order the actions and messages of every group. Raises OnefoldRuntimeError if they stick."""
+    """Order the actions and messages of every group. Raises OnefoldRuntimeError for a deadlock."""
     edges = staged.edges()
     check(schedule, edges)
     timeline = simulate(schedule, Times(), edges)
@@ -173,9 +173,9 @@ def _postable(waiting: Sequence[tuple[Message, int]], done: int) -> int:
 
 
 def schedule_for(ranks: Sequence[frozenset[int]], name: str | None, micro_batches: int) -> Schedule:
-    """The schedule for stages on these ranks; without a name the first that fits how they lie.
+    """The schedule for stages on these ranks; without a name the first that fits their order.
 
-    Raises OnefoldValueError when the one asked for does not fit how the stages lie.
+    Raises OnefoldValueError when the named one does not fit the order of the stages.
     """
     groups = list(dict.fromkeys(ranks))
     group_of = tuple(map(groups.index, ranks))

@@ -10,10 +10,10 @@ from .stage_plan import StagePlan
 
 
 def first_readers(staged: Staged) -> dict[Part, list[Value]]:
-    """For each segment the variables that it takes as the micro-batch before left them.
+    """For each segment the variables that it reads as the micro-batch before left them.
 
-    The first segment to read a variable does, or else the one that changes it, since after that
-    nobody could know what it was.
+    That is the first segment that reads a variable, or else the one that changes it: its value is
+    lost afterwards.
     """
     reads = {
         part: {value.number for step in steps for value in step.reads()}
@@ -33,7 +33,7 @@ def first_readers(staged: Staged) -> dict[Part, list[Value]]:
 def check_states(plan: StagePlan) -> None:
     """Raise OnefoldRuntimeError if a micro-batch would read what the one before has yet to change.
 
-    Micro-batches in turn would not, so the results would be others than without stages.
+    Without stages, micro-batches run one after the other, so the results would differ.
     """
     staged = plan.staged
     reader_of = {

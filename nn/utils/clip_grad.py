@@ -24,7 +24,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their norm together is at most max_norm; returns the norm.
 
-    The norm is a local 0-d tensor, which nothing waits for unless `error_if_nonfinite`: then a
+    The norm is a local 0-d tensor. The host waits for it only with `error_if_nonfinite`: then a
     norm that is not finite raises OnefoldRuntimeError, and changes nothing. `norm_type` may be
     "inf" or any number. `fused` and `foreach` are accepted and ignored. Inside a graph's build()
     this is done when the call has made all gradients, those of every micro-batch: call it last

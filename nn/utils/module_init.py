@@ -15,7 +15,7 @@ M = TypeVar("M", bound=Module)
 def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
     """`module_cls(*args, **kwargs)` with unset parameters, of which nothing was drawn.
 
-    Raises OnefoldRuntimeError for what is no module class that takes a `device`.
+    Raises OnefoldRuntimeError unless `module_cls` is a module class that takes a `device`.
     """
     is_class = isinstance(module_cls, type)
     if not is_class or not issubclass(module_cls, Module):

@@ -21,7 +21,7 @@ from ...engine.values import whole
 from ...errors import OnefoldValueError
 from .. import init
 from ..module import Module
-from .parametrize import register_parametrization
+from .parametrize import register_parametrization, tensor_named
 
 M = TypeVar("M", bound=Module)
 
@@ -157,9 +157,7 @@ def orthogonal(
     may be assigned. Every rank computes the whole matrix. Raises OnefoldValueError for a weight of
     fewer than 2 dims and for another map.
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor):
-        raise OnefoldValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    weight = tensor_named(module, name)
     if weight.ndim < 2:
         raise OnefoldValueError(
             f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."

@@ -9,7 +9,7 @@ from ...engine.tensor import Tensor
 from ...errors import OnefoldIndexError, OnefoldValueError
 from ..module import Module
 from .orthogonal import orthogonal
-from .parametrize import register_parametrization
+from .parametrize import register_parametrization, tensor_named
 from .spectral_norm import (
     as_matrix,
     largest_singular_value,
@@ -113,15 +113,13 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> M:
-    """Parametrize a weight by another one, of which it is that divided by its spectral norm.
+    """Parametrize a weight as another weight divided by its spectral norm.
 
     The norm is estimated by power iteration, a few steps whenever the weight is read in training.
     `dim` is that of the outputs: 0, or 1 for transposed convolutions. Raises OnefoldValueError
     for a name that is no tensor of the module. Source: Miyato et al., "Spectral Normalization for
     Generative Adversarial Networks" (2018).
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor):
-        raise OnefoldValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    weight = tensor_named(module, name)
     made = _SpectralNorm(weight, n_power_iterations, output_dim(module, dim), eps)
     return register_parametrization(module, name, made)

@@ -43,7 +43,7 @@ _cache: ContextVar[_Cache | None] = ContextVar("_cache", default=None)
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Compute every parametrized tensor once in the block, though it be read several times."""
+    """Compute every parametrized tensor once in the block, even if it is read several times."""
     token = _cache.set({}) if _cache.get() is None else None
     try:
         yield
@@ -211,10 +211,18 @@ class _Parametrized:
         module.parametrizations[self.name].right_inverse(value)
 
 
+def tensor_named(module: Module, name: str) -> Tensor:
+    """The parameter or buffer of this name. Raises OnefoldValueError if there is none."""
+    found = getattr(module, name, None)
+    if not isinstance(found, Tensor):
+        raise OnefoldValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    return found
+
+
 def register_parametrization(
     module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> M:
-    """Let `parametrization(tensor)` be the value of a module's parameter or buffer from now on.
+    """Make `parametrization(tensor)` the value of a module's parameter or buffer from now on.
 
     A method `right_inverse` of the parametrization says what an assigned or present value is
     computed from: a tensor, or several, which forward then takes. A second parametrization of one
@@ -275,7 +283,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: bool = True) -> M:
-    """Let a tensor be a parameter or buffer again, with the parametrized value.
+    """Make a tensor a plain parameter or buffer again, with the parametrized value.
 
     With `leave_parametrized=False` it has the value before the parametrizations. A parameter that
     was computed from one tensor is the same object as before, so that optimizers keep it. One that

@@ -135,7 +135,7 @@ def global_unstructured(
 
 
 def custom_from_mask(module: M, name: str, mask: Tensor) -> M:
-    """Prune what a mask has 0 for."""
+    """Prune the elements for which a mask has 0."""
     CustomFromMask.apply(module, name, mask)
     return module
 
@@ -146,7 +146,7 @@ def _method_of(module: Module, name: str) -> BasePruningMethod | None:
 
 
 def remove(module: M, name: str) -> M:
-    """Let a parameter have its pruned value, and be an ordinary one again.
+    """Make a pruned parameter an ordinary one again, with its pruned value.
 
     Raises OnefoldValueError for a parameter that is not pruned.
     """

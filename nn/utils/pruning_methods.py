@@ -130,7 +130,7 @@ class LnStructured(_Channels):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes what a mask has 0 for."""
+    """Prunes the elements for which a mask has 0."""
 
     PRUNING_TYPE: ClassVar[str] = "global"
 

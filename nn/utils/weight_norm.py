@@ -78,7 +78,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Let a parameter that `weight_norm` replaced be one again; ValueError if there is none."""
+    """Undo `weight_norm`; raises OnefoldValueError if the parameter has no weight norm."""
     found = module._computed_tensor(name)
     if not isinstance(found, WeightNorm):
         raise OnefoldValueError(f"weight_norm of '{name}' not found in {module}")

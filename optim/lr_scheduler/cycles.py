@@ -100,7 +100,7 @@ class CyclicLR(CyclingLR):
     `step_size_down`; the momentum goes the other way. In mode "triangular2" each cycle is half as
     high, in "exp_range" the height is gamma ** step; `scale_fn` gives another one, of the cycle or,
     with `scale_mode` "iterations", of the step. The arguments are torch's. Raises OnefoldValueError
-    for an unknown mode, and for momentum that the optimizer has not.
+    for an unknown mode, and for momentum that the optimizer lacks.
 
     >>> import onefold as flow
     >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
@@ -184,7 +184,7 @@ class OneCycleLR(CyclingLR):
     falls to the first rate / final_div_factor in the others, with `three_phase` to the first rate
     in as many steps as it rose, and then further. The momentum goes the other way. The steps are
     `total_steps`, or epochs * steps_per_epoch. The arguments are torch's. Raises OnefoldValueError
-    for arguments out of range, for momentum that the optimizer has not, and for too many steps.
+    for arguments out of range, for momentum that the optimizer lacks, and for too many steps.
 
     >>> import onefold as flow
     >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)

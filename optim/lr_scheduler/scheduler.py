@@ -108,14 +108,14 @@ class Scheduler:
 
 
 class LRScheduler(Scheduler):
-    """Sets the learning rate of every parameter group; `step` goes on by one step.
+    """Sets the learning rate of every parameter group; `step` advances by one step.
 
-    `schedule` is any object with a pure method `rate(base_lr, step)`, or a sequence of one for
-    each group. Base rates are the groups' "initial_lr", which the first scheduler of an optimizer
-    sets to their "lr". Step 0 is set at once; the constructor takes the number of the last step
-    done, -1 for none, which is also taken as `last_epoch`, torch's name for it. Raises
-    OnefoldTypeError for what is no optimizer or schedule, and OnefoldValueError for a bad
-    `last_step` or, when resuming, a group without "initial_lr".
+    `schedule` is any object with a pure method `rate(base_lr, step)`, or a sequence of one for each
+    group. Base rates are the groups' "initial_lr", which the first scheduler of an optimizer sets
+    to their "lr". Step 0 is set at once; the constructor takes the number of the last step done, -1
+    for none, which is also taken as `last_epoch`, torch's name for it. Raises OnefoldTypeError for
+    an invalid optimizer or schedule, and OnefoldValueError for a bad `last_step` or, when resuming,
+    a group without "initial_lr".
 
     >>> import onefold as flow
     >>> class Halving:
@@ -184,7 +184,7 @@ def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Sc
 
 
 def base_rates(groups: Sequence[Group], last_step: int) -> list[float]:
-    """The rate of each group at step 0, of a scheduler that goes on after `last_step`."""
+    """The rate of each group at step 0, of a scheduler that continues after `last_step`."""
     check(last_step >= -1, "last_step must be -1 or the number of the last step done", last_step)
     found: list[float] = []
     for index, group in enumerate(groups):

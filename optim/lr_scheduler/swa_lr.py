@@ -1,4 +1,4 @@
-"""SWALR: goes from the rates that the groups have to fixed ones."""
+"""SWALR: anneals the learning rates of the groups to fixed ones."""
 
 from __future__ import annotations
 

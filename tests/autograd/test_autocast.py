@@ -30,9 +30,25 @@ SAME = {
     "baddbmm": lambda m, F, x, w: m.baddbmm(x[None], x[None], w[None]),
     "addmv": lambda m, F, x, w: m.addmv(x[0], x, w[0]),
     "addr": lambda m, F, x, w: m.addr(x, x[0], w[0]),
+    "addr of half": lambda m, F, x, w: m.addr(x, *(x @ w)[:2]),
     "mv": lambda m, F, x, w: m.mv(x, w[0]),
     "dot": lambda m, F, x, w: m.dot(x[0], w[0]),
     "vecdot": lambda m, F, x, w: m.linalg.vecdot(x, w),
+    "inner": lambda m, F, x, w: m.inner(x, w),
+    "inner of vectors": lambda m, F, x, w: m.inner(x[0], w[0]),
+    "inner of half": lambda m, F, x, w: m.inner((x @ w)[0], (w @ x)[0]),
+    "chain_matmul": lambda m, F, x, w: m.chain_matmul(x, w, x),
+    "one matrix": lambda m, F, x, w: m.chain_matmul(x),
+    **{
+        f"matrix_power {n}": lambda m, F, x, w, n=n: m.linalg.matrix_power(2 * m.eye(4) + x / 8, n)
+        for n in range(-3, 6)
+    },
+    "a power of half": lambda m, F, x, w: m.matrix_power(m.eye(4, dtype=HALF), -1),
+    "prelu": lambda m, F, x, w: F.prelu(x, w[0]),
+    "prelu of half": lambda m, F, x, w: F.prelu(x @ w, w[0, :1]),
+    "index_copy": lambda m, F, x, w: x.index_copy(0, m.tensor([2, 0]), w[:2]),
+    "index_copy of half": lambda m, F, x, w: x.index_copy(0, m.tensor([2, 0]), (x @ w)[:2]),
+    "index_copy to half": lambda m, F, x, w: (x @ w).index_copy(0, m.tensor([2, 0]), w[:2]),
     "inverse": lambda m, F, x, w: m.inverse(m.eye(4) + 0 * (x @ w)),
     "quantile": lambda m, F, x, w: m.quantile(m.sigmoid(x @ w), 0.5),
     "fft": lambda m, F, x, w: m.fft.rfft(m.ones_like(x @ w)).real,
@@ -51,6 +67,7 @@ SAME = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
 @pytest.mark.parametrize("name", SAME)
 def test_dtypes_are_torchs(name):
     x, w = values(4, 4), values(4, 4, seed=1)

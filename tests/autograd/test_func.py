@@ -237,7 +237,7 @@ def test_rows_that_cannot_be():
         (lambda: flow.vmap(flow.add)(x, flow.ones(3)), "one size"),
         (lambda: flow.vmap(flow.sin, in_dims=None)(x), "no tensor"),
         (lambda: flow.vmap(flow.sin, in_dims=2)(x), "-2 to 1"),
-        (lambda: flow.vmap(flow.sin, in_dims=(0, 0))(x), "not shaped"),
+        (lambda: flow.vmap(flow.sin, in_dims=(0, 0))(x), "does not have the structure"),
         (lambda: flow.vmap(flow.mul, in_dims=(0, 1))(x, 2), "has no dims"),
         (lambda: flow.vmap(flow.sin)(flow.ones(0, 3)), "at least 1"),
     ):

@@ -212,7 +212,7 @@ def test_what_does_not_fit_changes_nothing(saved):
     model = flow.nn.Sequential(flow.nn.Linear(6, 8))
     before = model[0].weight.numpy()
     for state, word in (
-        ({"model": model}, r"'0.weight' has shape \(7, 6\), but what it is loaded into \(8, 6\)"),
+        ({"model": model}, r"'0.weight' has shape \(7, 6\), but its target has \(8, 6\)"),
         ({"model": flow.nn.Linear(6, 7)}, "Missing key"),
         ({"mode": model}, "has no 'mode'; it has 'model'"),
         ({"model": {"inner": model}}, "has nothing for model.inner"),

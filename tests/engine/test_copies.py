@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from launched import run_ranks
+from small_graphs import SquareMean
 from strategy_runs import Run, assert_same
 
 import onefold as flow
@@ -73,26 +74,14 @@ def test_what_trains(world, way, strategy):
     assert_same(twin.values(), run.values())
 
 
-class Whole(flow.nn.Graph):
-    def __init__(self, model, optimizer, scaler):
-        super().__init__()
-        self.model = model
-        self.add_optimizer(optimizer)
-        if scaler is not None:
-            self.set_grad_scaler(scaler)
-
-    def build(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        return loss
-
-
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_graphs(world, way, scaled):
     model = flow.nn.Linear(3, 2)
     scaler = flow.amp.GradScaler(4.0, growth_interval=2) if scaled else None
-    graph = Whole(model, flow.optim.Adam(model.parameters(), lr=0.1), scaler)
+    graph = SquareMean(model, flow.optim.Adam(model.parameters(), lr=0.1))
+    if scaled:
+        graph.set_grad_scaler(scaler)
     x = flow.ones(2, 3)
     graph(x)
     twin = way(graph)

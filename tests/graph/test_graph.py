@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from launched import run_ranks
+from small_graphs import Predict
 
 import onefold as flow
 from onefold import nn, sbp
@@ -51,15 +52,6 @@ class Train(nn.Graph):
         loss = flow.nn.functional.cross_entropy(self.model(x), labels)
         loss.backward()
         return loss
-
-
-class Predict(nn.Graph):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def build(self, x):
-        return self.model(x)
 
 
 def batch(number, first=PAIR, second=OTHER, rows=8):

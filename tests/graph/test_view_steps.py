@@ -3,38 +3,15 @@
 import pytest
 import torch
 import view_programs
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
-from onefold.testing.manual_layouts import make_global
 from onefold.testing.sample_checks import value_of
-from onefold.testing.strategies import nd_sbps, placements, shapes
 
 PAIR = flow.placement("cpu", [0, 1])
 S0, B = flow.sbp.split(0), flow.sbp.broadcast
-
-
-@st.composite
-def cases(draw, recorded=False):
-    shape = draw(shapes(1, 3, 0, 5))
-    program = view_programs.draw_program(
-        lambda choices: draw(st.sampled_from(choices)), shape, 10, recorded
-    )
-    placement = draw(placements(max_ranks=4))
-    return program, placement, draw(nd_sbps(shape, placement.ndim))
-
-
-def inputs(program, placement, nd_sbp):
-    count = torch.Size(program.shape).numel()
-    value = torch.arange(float(count), dtype=torch.float64).reshape(program.shape)
-    return make_global(value, placement, nd_sbp)
-
-
-def make(placement):
-    layout = {"placement": placement, "sbp": [B] * placement.ndim}
-    return lambda values: flow.tensor(values, dtype=flow.float64, **layout)
 
 
 def assert_same_bits(found, wanted):
@@ -48,26 +25,26 @@ def assert_same_bits(found, wanted):
 
 @settings(max_examples=100)
 @pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
-@given(cases())
+@given(view_programs.cases())
 def test_random_views_equal_eager(case):
     program, placement, _ = case
 
     def function(x):
-        return view_programs.run(program, x.clone(), None, make(placement))
+        return view_programs.run(program, x.clone(), None, view_programs.maker(placement))
 
-    x = inputs(*case)
+    x = view_programs.base_of_case(*case)
     assert_same_bits(nn.Graph.trace(function)(x), function(x))
 
 
 @settings(max_examples=100)
 @pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
-@given(cases(recorded=True))
+@given(view_programs.cases(recorded=True))
 def test_gradients_of_random_views_equal_eager(case):
     program, placement, _ = case
 
     def function(x, scale):
         leaf, scale = x.detach().requires_grad_(), scale.detach().requires_grad_()
-        pool = view_programs.run(program, leaf * 1, scale, make(placement))
+        pool = view_programs.run(program, leaf * 1, scale, view_programs.maker(placement))
         total = (scale * 0).sum()
         for number, each in enumerate(pool):
             if each.requires_grad:
@@ -75,7 +52,7 @@ def test_gradients_of_random_views_equal_eager(case):
         grads = flow.autograd.grad(total, [leaf, scale], allow_unused=True)
         return [grad for grad in grads if grad is not None]
 
-    x, scale = inputs(*case), make(placement)(3.0)
+    x, scale = view_programs.base_of_case(*case), view_programs.maker(placement)(3.0)
     assert_same_bits(nn.Graph.trace(function)(x, scale), function(x, scale))
 
 

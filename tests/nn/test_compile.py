@@ -46,10 +46,10 @@ def assert_same(found, wanted):
             torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
-def both_ways(function, make, calls=2, seeds=None):
-    """What eager and compiled calls give: outputs, gradients and tensors after in-place changes.
+def assert_equals_eager(function, make, calls=2):
+    """Compiled calls equal eager's: outputs, gradients and tensors after in-place changes.
 
-    `make` gives fresh arguments. Returns the compiled function.
+    `make` gives fresh arguments.
     """
     compiled = flow.compile(function)
     results = []
@@ -71,7 +71,6 @@ def both_ways(function, make, calls=2, seeds=None):
         assert facts == results[0][0]
         assert_same(found, results[0][1])
     assert len(compiled._entries) == 1
-    return compiled
 
 
 def tensor(*shape, seed=0, grad=True, **layout):
@@ -112,7 +111,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("function", [layer, lambda x, w, b: layer(x, w, b).sum()])
 def test_layouts(function, layout, world):
     xs, ws, bs = LAYOUTS[layout]
-    both_ways(function, lambda: [tensor(6, 5, **xs), tensor(5, 4, **ws), tensor(4, **bs)])
+    assert_equals_eager(function, lambda: [tensor(6, 5, **xs), tensor(5, 4, **ws), tensor(4, **bs)])
 
 
 def test_gradients_in_any_layout(world):
@@ -271,7 +270,7 @@ def test_cases(name, world):
     def make():
         return [tensor(4, 4, seed=i, grad=g) for i, g in enumerate(grads[grad])]
 
-    both_ways(function, make, calls=3)
+    assert_equals_eager(function, make, calls=3)
 
 
 def test_one_tensor_twice(world):

@@ -11,7 +11,6 @@ from onefold.testing.program_builder import Input
 from onefold.testing.program_calls import STEPS
 from onefold.testing.random_programs import _Onefold, programs
 from onefold.testing.sample_checks import random_gradients
-from onefold.testing.strategies import nd_sbps, placements, shapes
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 
@@ -64,38 +63,17 @@ def test_random_programs(program, seed):
     assert len(compiled._entries) == 1
 
 
-@st.composite
-def cases(draw, recorded=False):
-    shape = draw(shapes(1, 3, 0, 5))
-    program = view_programs.draw_program(
-        lambda choices: draw(st.sampled_from(choices)), shape, 10, recorded
-    )
-    placement = draw(placements(max_ranks=4))
-    return program, placement, draw(nd_sbps(shape, placement.ndim))
-
-
-def base_of_case(program, placement, nd_sbp):
-    count = torch.Size(program.shape).numel()
-    value = torch.arange(float(count), dtype=torch.float64).reshape(program.shape)
-    return make_global(value, placement, nd_sbp)
-
-
-def make(placement):
-    layout = {"placement": placement, "sbp": [flow.sbp.broadcast] * placement.ndim}
-    return lambda values: flow.tensor(values, dtype=flow.float64, **layout)
-
-
 @settings(max_examples=100)
-@given(cases())
+@given(view_programs.cases())
 def test_random_views_and_writes(case):
     """A program that changes its argument; the results are then views of it, and written."""
     program, placement, _ = case
 
     def function(x):
-        return view_programs.run(program, x, None, make(placement))
+        return view_programs.run(program, x, None, view_programs.maker(placement))
 
     def results(run):
-        x = base_of_case(*case)
+        x = view_programs.base_of_case(*case)
         pool = run(x)
         found = [each.clone() for each in (x, *pool)]
         for each in pool:
@@ -114,15 +92,16 @@ def test_random_views_and_writes(case):
 
 
 @settings(max_examples=100)
-@given(cases(recorded=True))
+@given(view_programs.cases(recorded=True))
 def test_gradients_of_random_views_and_writes(case):
     program, placement, _ = case
 
     def function(x, scale):
-        return view_programs.run(program, x, scale, make(placement))
+        return view_programs.run(program, x, scale, view_programs.maker(placement))
 
     def results(run):
-        leaf, scale = base_of_case(*case).requires_grad_(), make(placement)(3.0).requires_grad_()
+        leaf = view_programs.base_of_case(*case).requires_grad_()
+        scale = view_programs.maker(placement)(3.0).requires_grad_()
         x = leaf * 1
         pool = run(x, scale)
         total = (scale * 0).sum()

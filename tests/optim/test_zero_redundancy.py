@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 from launched import run_ranks
+from small_graphs import SquareMean
 
 import onefold as flow
 from onefold import nn
@@ -203,21 +204,10 @@ def test_in_a_graph_its_own_setting_counts(world):
     optimizer = made("Adam", model).enable_zero(shard_min_size=1)
     plain = fresh("two")
 
-    class Train(nn.Graph):
-        def __init__(self, model, optimizer):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(optimizer)
-
-        def build(self, x):
-            loss = self.model(x).square().mean()
-            loss.backward()
-            return loss
-
     x = flow.randn(
         4, 5, dtype=flow.float64, placement=flow.placement("cpu", [0, 1]), sbp=parse("(S0)")
     )
-    for graph in (Train(model, optimizer), Train(plain, made("Adam", plain))):
+    for graph in (SquareMean(model, optimizer), SquareMean(plain, made("Adam", plain))):
         graph(x), graph(x)
     for mine, right in zip(model.parameters(), plain.parameters(), strict=True):
         np.testing.assert_allclose(mine.numpy(), right.numpy(), rtol=1e-10)

@@ -12,7 +12,6 @@ SAMPLES = [
     Sample("det", (T(3, 4, 4),)),
     Sample("slogdet", (T(3, 4, 4),)),
     Sample("inverse", (T(3, 4, 4),), tol=1e-8),
-    Sample("matrix_power", (T(3, 4, 4), 3)),
     Sample("orgqr", (T(2, 4, 3), T(2, 3))),
     Sample("vander", (T(4), 3, True), grad=False),
     Sample("grid_sampler", (PLANES, T(4, 5, 6, 2), 0, 0, False)),

@@ -19,7 +19,7 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> R:
-    """`function(*args, **kwargs)`, whose activations are made again in backward instead of kept.
+    """`function(*args, **kwargs)`, whose activations are recomputed in backward instead of kept.
 
     See `onefold.checkpoint.checkpoint`. Random numbers always repeat, and there is one
     implementation, so `use_reentrant` and `preserve_rng_state` change nothing.

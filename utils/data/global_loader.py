@@ -95,8 +95,8 @@ class GlobalLoader:
     only; by default the first axis of `placement` splits the batch and others hold all of it. A
     launched process reads no rows but its own, so each sample is read once in each group of ranks
     that share a batch. Sizes that do not divide, and a last batch that is smaller, are split as
-    ever: the first ranks hold one row more. Torch's tensors in a batch become global too; what is
-    not a tensor stays this process's: of lists and tuples with an entry for each row its own rows.
+    usual: the first ranks hold one row more. Torch's tensors in a batch become global too; other
+    values stay local: of lists and tuples with an entry for each row a process keeps its own rows.
 
     The order of epoch e is the same for every layout and number of processes: it depends on `seed`
     and e alone. Each iteration is the next epoch; `set_epoch` continues from another. All processes
