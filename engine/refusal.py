@@ -16,7 +16,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Complex, Real
 from operator import index
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from ..errors import (
     OnefoldError,
@@ -307,7 +317,7 @@ def fits(value: object, kind: object) -> bool:
         return any(fits(value, each) for each in inner)
     if origin is Literal:
         return any(value is each or value == each for each in inner if type(value) is type(each))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
+    if is_typeddict(kind) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return isinstance(value, Mapping)
     if origin is Callable or kind is Callable:
         return callable(value)
