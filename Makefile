@@ -8,14 +8,15 @@ PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test kernels gpu check lint types format api stubs ops budget clean
+.PHONY: help setup demo test kernels kills gpu check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
 	@echo "make test    run the tests, on every core (12 minutes on 2)"
 	@echo "make kernels compile every Triton kernel, and run all of them in the interpreter"
+	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
-	@echo "make check   lint, types, kernels and tests, as CI does (35 minutes on 2 cores)"
+	@echo "make check   lint, types, kernels, kills and tests, as CI does (37 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
 
@@ -48,6 +49,9 @@ kernels: $(STAMP)
 	$(INTERPRETED) $(PYTEST) tests/triton
 	$(INTERPRETED) $(PYTEST) tests/graph/test_fuse_chains.py
 
+kills: $(STAMP)
+	$(VENV)/bin/python benchmarks/kill_training.py --short
+
 # On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.
 gpu:
 	@mkdir -p build/gpu && ln -sfn ../.. build/gpu/onefold
@@ -55,7 +59,7 @@ gpu:
 	$(PYTHON) -m pytest -m gpu -n 8 --dist worksteal || status=$$?; \
 	$(PYTHON) benchmarks/kernels.py || status=$$?; exit $$status
 
-check: lint types kernels test
+check: lint types kernels kills test
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check

@@ -37,6 +37,14 @@ class OnefoldRuntimeError(OnefoldError, RuntimeError):
     """The operation is not possible in the present state."""
 
 
+class OnefoldNotImplementedError(OnefoldRuntimeError, NotImplementedError):
+    """What was asked is not implemented for these arguments, or by this class."""
+
+
+class OnefoldAttributeError(OnefoldError, AttributeError):
+    """A module has no submodule, parameter or buffer of a name."""
+
+
 class OnefoldIndexError(OnefoldError, IndexError):
     """An index or a dim is out of range."""
 

@@ -1,12 +1,13 @@
 """Kills ranks at random moments: the run must end with the bits of one that nobody disturbed.
 
     python benchmarks/kill_training.py               # 20 kills on 2 and on 4 ranks, some minutes
-    python benchmarks/kill_training.py --kills 3 --ranks 2
+    python benchmarks/kill_training.py --short       # 4 kills on 2 and on 4 ranks, as CI does
 
-A small model is trained with AdamW, dropout and a checkpoint after every step. Half of the kills
-come while a checkpoint is saved. After each the launcher starts the ranks again, which verify the
-last complete checkpoint and load it. Writes results/kill_training.json; ends with status 1 if any
-loss differs, or if a checkpoint that is called complete cannot be read.
+A small model is trained with AdamW, dropout and a checkpoint after every step. Kills come in turn
+while a checkpoint is saved, at any time of training, and soon after a start. After each the
+launcher starts the ranks again, which verify every complete checkpoint and load the last. Writes
+results/kill_training.json, unless short; ends with status 1 if any loss differs, or if a checkpoint
+that is called complete cannot be read.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import timing
 import onefold as flow
 
 LIMIT = 1200.0  # seconds for a run
+SAVE = 0.02  # seconds that a save takes, at most
 
 
 def train(folder: str, steps: int) -> None:
@@ -46,8 +48,9 @@ def train(folder: str, steps: int) -> None:
         "generator": flow.default_generator,
     }
     step = 0
-    if newest := flow.checkpoint.latest(folder):
-        flow.checkpoint.verify(newest)
+    if flow.checkpoint.latest(folder):
+        for complete in Path(folder).glob("step-*"):
+            flow.checkpoint.verify(complete)
         step = flow.checkpoint.load(folder, state)["step"]
     print(f"ready {rank} {os.getpid()} {step}", flush=True)
     while step < steps:
@@ -75,14 +78,15 @@ class Run:
         self._kills = kills
         self._random = random.Random(ranks)
         self._pids: dict[int, int] = {}  # of the ranks that are ready, by rank
-        self._losses_to_go = 0  # until the next kill, if it is to come while a checkpoint is saved
+        self._losses_to_go = 0  # until the time of the next kill is counted
+        self._within = 0.0  # the seconds after that in which it comes
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             self._go(Path(folder), steps)
 
     def _go(self, folder: Path, steps: int) -> None:
         launch = [sys.executable, "-m", "onefold.distributed.launch"]
         options = ["--nproc_per_node", str(self._ranks), "--max_restarts", str(self._kills)]
-        program = [__file__, "--train", str(folder / "run"), "--steps", str(steps)]
+        program = [__file__, "--train", str(folder / "run"), str(steps)]
         errors = folder / "stderr"
         with (
             errors.open("w") as stderr,
@@ -99,6 +103,8 @@ class Run:
             self.problems.append(f"status {job.returncode}: {errors.read_text()[-2000:]}")
         if len(self.losses) != steps:
             self.problems.append(f"{len(self.losses)} losses of {steps} steps")
+        if len(self.starts) != self._kills + 1:
+            self.problems.append(f"{len(self.starts) - 1} kills instead of {self._kills}")
 
     def _read(self, line: str) -> None:
         if found := re.match(r"ready (\d+) (\d+) (\d+)", line):
@@ -112,17 +118,23 @@ class Run:
                 self.problems.append(f"step {step}: {before}, but {loss} after a start")
             self._losses_to_go -= 1
             if self._losses_to_go == 0:
-                Timer(self._random.uniform(0.0, 0.02), self._kill).start()
+                self._kill_within(self._within)
 
     def _started(self, step: int) -> None:
-        """Plan the next kill: at any time, or while a checkpoint is saved, which follows a loss."""
+        """Plan the next kill: while a checkpoint is saved, which follows a loss; later; at once."""
         self.starts.append(step)
+        self._losses_to_go = 0
         if len(self.starts) > self._kills:
             return
-        if len(self.starts) % 2:
-            self._losses_to_go = self._random.randint(1, 40)
+        kind = len(self.starts) % 3
+        if kind:
+            self._losses_to_go = self._random.randint(1, 30)
+            self._within = (0.0, SAVE, 0.5)[kind]
         else:
-            Timer(self._random.uniform(0.0, 1.5), self._kill).start()
+            self._kill_within(1.5)
+
+    def _kill_within(self, seconds: float) -> None:
+        Timer(self._random.uniform(0.0, seconds), self._kill).start()
 
     def _kill(self) -> None:
         pids, self._pids = self._pids, {}
@@ -134,21 +146,21 @@ def main() -> None:
     """Compare disturbed runs with undisturbed ones; or be one rank of a run."""
     options = timing.options(__doc__)
     options.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="of each run")
-    options.add_argument("--kills", type=int, default=20, help="on each number of ranks")
-    options.add_argument("--steps", type=int, default=800, help="of a run (default 800)")
-    options.add_argument("--train", metavar="FOLDER", help="be a rank that saves there")
+    options.add_argument("--short", action="store_true", help="4 kills, and no results written")
+    options.add_argument("--train", nargs=2, help="a folder and a number of steps: be a rank")
     chosen = options.parse_args()
     if chosen.train:
-        train(chosen.train, chosen.steps)
+        train(chosen.train[0], int(chosen.train[1]))
         return
+    kills, steps = (4, 120) if chosen.short else (20, 800)
     rows, problems = [], []
     for ranks in chosen.ranks:
-        calm, killed = (Run(ranks, chosen.steps, kills) for kills in (0, chosen.kills))
+        calm, killed = (Run(ranks, steps, times) for times in (0, kills))
         different = [step for step, loss in calm.losses.items() if killed.losses.get(step) != loss]
         rows.append(
             {
                 "ranks": ranks,
-                "steps": chosen.steps,
+                "steps": steps,
                 "kills": len(killed.starts) - 1,
                 "resumed at": killed.starts[1:],
                 "losses that differ": len(different),
@@ -158,7 +170,8 @@ def main() -> None:
         problems += calm.problems + killed.problems
         print(rows[-1], flush=True)
     print(*problems, sep="\n")
-    timing.save("kill_training", {"rows": rows})
+    if not chosen.short:
+        timing.save("kill_training", {"rows": rows})
     sys.exit(bool(problems) or any(row["losses that differ"] for row in rows))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -114,18 +116,23 @@ class Copies:
 
 def _copy_together(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Copy into each first the second; a core alone does not use all of the memory's speed."""
-    threads = min(4, os.cpu_count() or 1)
+    helpers = min(4, os.cpu_count() or 1) - 1
+    left = deque(sorted(pairs, key=lambda pair: -pair[0].nbytes))
 
-    def copy(part: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        for buffer, value in part:
-            buffer.copy_(value)
+    def copy() -> None:
+        with suppress(IndexError):  # none is left
+            while True:
+                buffer, value = left.popleft()
+                buffer.copy_(value)
 
-    if sum(buffer.nbytes for buffer, _ in pairs) < _LARGE:
-        copy(pairs)
+    if not helpers or sum(buffer.nbytes for buffer, _ in pairs) < _LARGE:
+        copy()
         return
-    pairs.sort(key=lambda pair: -pair[0].nbytes)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(copy, [pairs[first::threads] for first in range(threads)]))
+    with ThreadPoolExecutor(helpers) as pool:
+        others = [pool.submit(copy) for _ in range(helpers)]
+        copy()  # rather than wait
+        for other in others:
+            other.result()
 
 
 def _copy_beside(

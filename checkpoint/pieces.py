@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..engine.meta import Box, Meta
@@ -39,14 +40,15 @@ def cut(box: Box, itemsize: int, limit: int = PIECE_BYTES) -> Iterator[Box]:
         yield from cut((tuple(part_offset), tuple(part_size)), itemsize, limit)
 
 
-def pieces_of(meta: Meta, limit: int = PIECE_BYTES) -> list[Piece]:
+@lru_cache(1024)
+def pieces_of(meta: Meta, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
     """The pieces of a tensor without partial axes: each element is in one of them.
 
     A box that several members hold is written by the first of them. Every process finds the same.
     """
     if meta.placement is None:
         whole = ((0,) * meta.ndim, tuple(meta.shape))
-        return [Piece(None, 0, box) for box in cut(whole, meta.dtype.itemsize, limit)]
+        return tuple([Piece(None, 0, box) for box in cut(whole, meta.dtype.itemsize, limit)])
     assert not meta.partial
     found: list[Piece] = []
     seen: set[Box] = set()
@@ -56,7 +58,7 @@ def pieces_of(meta: Meta, limit: int = PIECE_BYTES) -> list[Piece]:
             seen.add(box)
             parts = cut(box, meta.dtype.itemsize, limit)
             found += [Piece(rank, position, part) for part in parts]
-    return found
+    return tuple(found)
 
 
 def intersection(a: Box, b: Box) -> Box | None:

@@ -66,8 +66,27 @@ class Layout:
     """What all ranks write, which is the same on each, and the part that this rank writes."""
 
     manifest: Manifest
-    headers: dict[str, tuple[Header, bytes]] = field(default_factory=dict)
+    files: dict[str, tuple[str, dict[str, Meta]]] = field(default_factory=dict)  # section, tensors
     works: list[Work] = field(default_factory=list)
+
+    def describe(self) -> dict[str, tuple[Header, bytes]]:
+        """Fill the manifest, without checksums of pieces; the headers of files, and their bytes.
+
+        This takes a while with many tensors, and may be done while training goes on.
+        """
+        headers = {}
+        for file, (section, metas) in self.files.items():
+            forms = {name: (meta.dtype, tuple(meta.shape)) for name, meta in metas.items()}
+            header, head = headers[file] = make_header(forms, {"format": "pt"})
+            self.manifest.files[file] = StoredFile(header.size, zlib.crc32(head))
+            for name, meta in metas.items():
+                self.manifest.sections[section].tensors[name] = StoredTensor(
+                    file,
+                    str(meta.dtype).removeprefix("torch."),
+                    list(meta.shape),
+                    [[*map(list, piece.box), 0] for piece in pieces_of(meta)],
+                )
+        return headers
 
 
 def lay_out(
@@ -79,25 +98,16 @@ def lay_out(
     """
     layout = Layout(Manifest(step))
     for section, described in sections.items():
-        kept = layout.manifest.sections[section] = Section(described.tree)
+        layout.manifest.sections[section] = Section(described.tree)
         leaves = {name: _reduced(leaf) for name, leaf in described.tensors.items()}
         metas = {name: _stored_meta(leaf) for name, leaf in leaves.items()}
         groups = list(_grouped(metas, shard_bytes))
         for index, names in enumerate(groups, 1):
             file = f"{section}-{index:05d}-of-{len(groups):05d}.safetensors"
-            forms = {name: (metas[name].dtype, tuple(metas[name].shape)) for name in names}
-            header, head = layout.headers[file] = make_header(forms, {"format": "pt"})
-            layout.manifest.files[file] = StoredFile(header.size, zlib.crc32(head))
+            layout.files[file] = section, {name: metas[name] for name in names}
             for name in names:
                 meta = metas[name]
-                pieces = pieces_of(meta)
-                kept.tensors[name] = StoredTensor(
-                    file,
-                    str(meta.dtype).removeprefix("torch."),
-                    list(meta.shape),
-                    [[*map(list, piece.box), 0] for piece in pieces],
-                )
-                for number, piece in enumerate(pieces):
+                for number, piece in enumerate(pieces_of(meta)):
                     value = _value(leaves[name], meta, piece)
                     if value is not None:
                         own = file if piece.owner is not None or not rank else ""
@@ -168,6 +178,7 @@ class Writer:
         timeout: float,
     ) -> None:
         self.layout = layout
+        self.headers: dict[str, tuple[Header, bytes]] = {}
         self.folder = folder
         self.partial = folder.parent / f".{folder.name}.{nonce}.partial"
         self.ranks = ranks
@@ -206,8 +217,9 @@ class Writer:
     def _write(self) -> Sums:
         self.partial.mkdir(parents=True, exist_ok=True)
         sums: Sums = {}
+        self.headers = self.layout.describe()
         if not self.rank:
-            for name, (header, head) in self.layout.headers.items():
+            for name, (header, head) in self.headers.items():
                 with opened(self.partial / name, os.O_RDWR | os.O_CREAT) as file:
                     os.ftruncate(file, header.size)
                     write_at(file, 0, head)
@@ -223,7 +235,7 @@ class Writer:
         return sums
 
     def _write_piece(self, file: int, work: Work) -> int:
-        header = self.layout.headers[work.file][0]
+        header = self.headers[work.file][0]
         try:
             return zlib.crc32(write_box(file, header, work.name, work.box, work.value.cpu()))
         except OSError as error:
@@ -291,8 +303,8 @@ class Writer:
         for name, section in manifest.sections.items():
             if section.tensors:
                 files = {stored.file for stored in section.tensors.values()}
-                data = sum(self.layout.headers[file][0].size for file in files)
-                heads = sum(self.layout.headers[file][0].data for file in files)
+                data = sum(self.headers[file][0].size for file in files)
+                heads = sum(self.headers[file][0].data for file in files)
                 text = index_text(section.tensors, data - heads).encode()
                 manifest.indexes[index_name(name)] = zlib.crc32(text)
                 _write_file(self.partial / index_name(name), text)

@@ -11,7 +11,12 @@ from ..engine import interpreter
 from ..engine.argument_types import Number
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldTypeError, OnefoldValueError, kind_of
+from ..errors import (
+    OnefoldNotImplementedError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    kind_of,
+)
 
 Parameter = Tensor | Number
 
@@ -41,6 +46,9 @@ class Distribution:
         self._event_shape = torch.Size(event_shape)
         self._validate_args = self._validates if validate_args is None else validate_args
 
+    def _lacks(self, name: str) -> OnefoldNotImplementedError:
+        return OnefoldNotImplementedError(f"{type(self).__name__} has no {name}")
+
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Whether distributions made from now on check their arguments, unless they are told."""
@@ -56,16 +64,16 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        raise NotImplementedError
+        raise self._lacks("mean")
 
     @property
     def mode(self) -> Tensor:
         """The most likely value."""
-        raise NotImplementedError
+        raise self._lacks("mode")
 
     @property
     def variance(self) -> Tensor:
-        raise NotImplementedError
+        raise self._lacks("variance")
 
     @property
     def stddev(self) -> Tensor:
@@ -79,23 +87,23 @@ class Distribution:
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """`sample` with gradients for the parameters, where the distribution has them."""
-        raise NotImplementedError
+        raise self._lacks("rsample")
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density, or of the probability, at `value`."""
-        raise NotImplementedError
+        raise self._lacks("log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of values up to `value`."""
-        raise NotImplementedError
+        raise self._lacks("cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
         """The value up to which the probability is `value`; the inverse of `cdf`."""
-        raise NotImplementedError
+        raise self._lacks("icdf")
 
     def entropy(self) -> Tensor:
         """The entropy, in nats."""
-        raise NotImplementedError
+        raise self._lacks("entropy")
 
     def perplexity(self) -> Tensor:
         """e to the entropy."""
@@ -106,7 +114,7 @@ class Distribution:
 
         Without `expand` the batch dims have size 1.
         """
-        raise NotImplementedError
+        raise self._lacks("enumerate_support")
 
     def expand(self, batch_shape: Sequence[int]) -> Self:
         """The distribution with its parameters expanded to another batch shape."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..engine.tensor import Tensor
+from ..errors import OnefoldNotImplementedError
 from ..nn import functional as F
 from .bernoulli import Bernoulli
 from .categorical import Categorical
@@ -31,7 +32,7 @@ def register_kl(type_p: type[Any], type_q: type[Any]) -> Callable[[Formula], For
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """KL(p || q), the mean of log(p(x) / q(x)) under p; of shape `batch_shape`.
 
-    Raises NotImplementedError for a pair of types that has no formula.
+    Raises OnefoldNotImplementedError for a pair of types that has no formula.
 
     >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
     tensor(0.5000)
@@ -41,8 +42,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             formula = _FORMULAS.get((kind_p, kind_q))
             if formula is not None:
                 return formula(p, q)
-    raise NotImplementedError(
-        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+    raise OnefoldNotImplementedError(
+        f"kl_divergence: No KL(p || q) is implemented for p type {type(p).__name__} and q type "
         f"{type(q).__name__}; define one with register_kl"
     )
 

@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Complex, Real
 from operator import index
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from ..errors import (
     OnefoldError,
     OnefoldIndexError,
+    OnefoldNotImplementedError,
     OnefoldRuntimeError,
     OnefoldTypeError,
     OnefoldValueError,
@@ -39,7 +51,7 @@ _UNEXPECTED: dict[type[Exception], type[OnefoldError]] = {
     AttributeError: OnefoldTypeError,
     IndexError: OnefoldIndexError,
     KeyError: OnefoldValueError,
-    NotImplementedError: OnefoldRuntimeError,
+    NotImplementedError: OnefoldNotImplementedError,
     OverflowError: OnefoldValueError,
     RecursionError: OnefoldTypeError,
     RuntimeError: OnefoldRuntimeError,
@@ -78,20 +90,6 @@ def refusing(core: F) -> F:
         found = _made[core] = _bounded(core)
         _made[found] = found
     return cast(F, found)
-
-
-def refusing_classes(found: Iterable[object], base: type) -> None:
-    """Wrap the constructors of the classes derived from `base`, and of their subclasses.
-
-    What a class of users raises itself passes.
-    """
-    for each in found:
-        if not isinstance(each, type) or not issubclass(each, base):
-            continue
-        for kind in each.__mro__:
-            if "__init__" in vars(kind) and issubclass(kind, base):
-                made = refusing(vars(kind)["__init__"])
-                setattr(kind, "__init__", made)  # noqa: B010  (it may not be assigned to, for mypy)
 
 
 def _bounded(core: types.FunctionType) -> Function:
@@ -167,6 +165,8 @@ def refuse(
             return
     elif type(error) not in _UNEXPECTED or _is_of_users(error):
         return
+    elif isinstance(error, RecursionError) and _is_inner(core):
+        return  # where the calls are nested so deeply, nothing can be said
     wrong = _misfit(core, args, kwargs)
     if isinstance(error, OnefoldError):  # of what was called inside; its words stay
         error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
@@ -174,6 +174,16 @@ def refuse(
     if wrong is not None:
         raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
     raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
+
+
+def _is_inner(core: Function) -> bool:
+    """Whether the boundary that caught an error is in another call of the same function."""
+    frame = sys._getframe(2).f_back
+    while frame is not None:
+        if frame.f_globals.get("core") is core:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def refuse_in_call(
@@ -250,6 +260,34 @@ def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]
     return None
 
 
+def check_types(who: str, core: Function, given: Mapping[str, object]) -> None:
+    """Raise OnefoldTypeError for a value that the parameter of its name would not take."""
+    for name, parameter in _parameters(core).items():
+        value, kind = given.get(name, parameter.default), parameter.annotation
+        if value is parameter.default:
+            continue
+        if not fits(value, kind) or (_is_tensor(value) and not _names_type_of(value, kind)):
+            raise OnefoldTypeError(
+                f"{who}: {name!r} must be {describe(kind)}, but got {_word(value)}"
+            )
+
+
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, (Real, Complex))
+
+
+def _names_type_of(value: object, kind: object) -> bool:
+    return any(isinstance(each, type) and isinstance(value, each) for each in get_args(kind))
+
+
+@cache
+def _parameters(core: Function) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(core, eval_str=True).parameters
+    except (TypeError, ValueError, NameError):  # types that are imported for type checkers only
+        return {}
+
+
 def _of_keywords(given: Mapping[str, object], allowed: object) -> list[tuple[str, object, object]]:
     """The keywords of `**given` with their types, where these are those of a TypedDict."""
     inner = next(iter(get_args(allowed)), None)
@@ -271,13 +309,15 @@ def fits(value: object, kind: object) -> bool:
         (True, False)
     """
     origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any or kind is inspect.Parameter.empty:
+        return True
     if kind is None or kind is types.NoneType:
         return value is None
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in inner)
     if origin is Literal:
         return any(value is each or value == each for each in inner if type(value) is type(each))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
+    if is_typeddict(kind) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return isinstance(value, Mapping)
     if origin is Callable or kind is Callable:
         return callable(value)
@@ -289,8 +329,6 @@ def fits(value: object, kind: object) -> bool:
         return isinstance(value, bool) or (_is_index(value) and not hasattr(value, "shape"))
     if kind in _NUMBERS:
         return isinstance(value, _NUMBERS[kind]) or _is_index(value) or _is_one_number(value)
-    if kind is inspect.Parameter.empty:
-        return True
     if origin is None and isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
         return isinstance(value, kind)
     return True

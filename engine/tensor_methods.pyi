@@ -5,6 +5,7 @@ Written by `make stubs`; do not edit.
 
 import builtins
 from collections.abc import Callable, Iterable, Sequence
+from types import EllipsisType
 from typing import Any, Literal, NoReturn, Self, overload
 
 import numpy as np
@@ -961,7 +962,7 @@ class TensorMethods:
     def random_(
         self,
         low: builtins.int | None = None,
-        to: builtins.int | None = None,
+        to: builtins.int | EllipsisType | None = ...,
         *,
         generator: Generator | None = None,
         **start: builtins.float,

@@ -1,6 +1,9 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
-from ..engine.refusal import refusing_classes as _refusing_classes
+from ..engine.boundaries import (
+    refusing_classes as _refusing_classes,
+    refusing_methods as _refusing_methods,
+)
 from ..graph.unsupported import refuse as _refuse
 from . import (
     common_types as common_types,
@@ -210,6 +213,8 @@ from .transformer_layers import (
 from .unsupported_names import LAYERS as _UNSUPPORTED
 
 _refusing_classes(list(globals().values()), Module)
+for _kind in (Module, Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict):
+    _refusing_methods(_kind)
 
 
 def __getattr__(name: str) -> object:

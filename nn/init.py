@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 import torch
 
 from ..engine.argument_types import TypedLayout
+from ..engine.boundaries import refusing_functions
 from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign, fitted
@@ -262,6 +263,8 @@ def default_bound(fan_in: int) -> float:
 
 
 # The names before functions that change their argument ended with "_".
+
+refusing_functions(globals())
 
 P = ParamSpec("P")
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import torch
 
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import (
+    OnefoldAttributeError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+)
 from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
@@ -132,8 +137,9 @@ class Tree:
                 f"register_buffer({name!r}): expected Tensor or None, but got "
                 f"{type(tensor).__name__}"
             )
+        transient = not persistent
         self._buffers[name] = tensor
-        if not persistent:
+        if transient:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Tree | None) -> None:
@@ -242,7 +248,7 @@ class Tree:
         for name in target.split(".") if target else []:
             found = module._modules.get(name)
             if found is None:
-                raise AttributeError(f"{type(module).__name__} has no submodule {name!r}")
+                raise OnefoldAttributeError(f"{type(module).__name__} has no submodule {name!r}")
             module = found
         return module
 
@@ -253,7 +259,7 @@ class Tree:
         path, _, name = target.rpartition(".")
         parent = self.get_submodule(path)
         if strict and name not in parent._modules:
-            raise AttributeError(f"{type(parent).__name__} has no submodule {name!r}")
+            raise OnefoldAttributeError(f"{type(parent).__name__} has no submodule {name!r}")
         _refuse_torch(name, module)
         if not isinstance(module, Tree):
             raise OnefoldValueError(
@@ -276,7 +282,7 @@ class Tree:
         owner = self.get_submodule(path)
         found = owner.__dict__[table].get(name)
         if found is None:
-            raise AttributeError(f"{type(owner).__name__} has no {kind} {name!r}")
+            raise OnefoldAttributeError(f"{type(owner).__name__} has no {kind} {name!r}")
         return found
 
     def __dir__(self) -> list[str]:

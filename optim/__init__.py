@@ -1,6 +1,6 @@
 """Optimizers. Each update rule is in its own file; `optimizer` has what they share."""
 
-from ..engine.refusal import refusing_classes as _refusing_classes
+from ..engine.boundaries import refusing_classes as _refusing_classes
 from . import lr_scheduler as lr_scheduler
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adagrad as Adagrad

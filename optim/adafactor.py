@@ -13,7 +13,7 @@ from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
 from .device_scalar import beside
-from .optimizer import Optimizer, Params, Part, State, loaded_as
+from .optimizer import Group, Optimizer, Params, Part, State, loaded_as
 from .option_checks import check_options
 from .tensor_norms import tensor_norms
 from .torch_options import accept
@@ -50,13 +50,18 @@ class Adafactor(Optimizer):
         accept("Adafactor", foreach=foreach)
         check_options("Adafactor", {"lr": lr, "weight_decay": weight_decay})
         check_options("Adafactor", {"eps[0]": eps[0], "eps[1]": eps[1]})
-        if beta2_decay > 0:
-            raise OnefoldValueError(f"Adafactor: beta2_decay must be <= 0, but got {beta2_decay}")
         if d < 1:
             raise OnefoldValueError(f"Adafactor: d must be >= 1, but got {d}")
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d}
         more = {"weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
         super().__init__(params, {**options, **more})
+
+    def _check_options(self, options: Group) -> None:
+        super()._check_options(options)
+        if options.get("beta2_decay", 0) > 0:
+            raise OnefoldValueError(
+                f"Adafactor: beta2_decay must be <= 0, but got {options['beta2_decay']}"
+            )
 
     @staticmethod
     def _lay_state(params: object, states: object) -> None:
@@ -103,7 +108,7 @@ class Adafactor(Optimizer):
         ways = {}
         for device, g in grads.items():
             own = [values[device] for values in kept.values()]
-            means = _means(g, own, step ** group["beta2_decay"])
+            means = _means(g, own, float(step) ** group["beta2_decay"])
             changes += [partial(x.copy_, new) for x, new in zip(own, means, strict=True)]
             ways[device] = _direction(g, means, eps1)
             length = float(ways[device].norm(2)) / (max(1, g.numel()) ** 0.5 * group["d"])

@@ -11,6 +11,7 @@ import torch
 from ..engine import interpreter
 from ..engine.commit import finish
 from ..engine.inplace import fitted, note_written, writable
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldTypeError, OnefoldValueError
@@ -86,6 +87,7 @@ class LBFGS(Optimizer):
         super().add_param_group(group)
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
+    @refusing
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]
         """Take up to `max_iter` steps; returns the first loss. Needs a closure."""
         not_in_build("optimizer.step()", "call it in eager mode")
@@ -123,7 +125,7 @@ class LBFGS(Optimizer):
         loss, evaluations = float(first), 1
         state["func_evals"] += 1
         gradient = self._gradient()
-        if gradient.abs().max() <= group["tolerance_grad"]:
+        if _is_flat(gradient, group):
             return first
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
@@ -157,13 +159,13 @@ class LBFGS(Optimizer):
                 )
                 state["t"], loss, gradient = point.t, point.value, point.gradient
                 self._move(direction, point.t)
-                at_minimum = bool(gradient.abs().max() <= group["tolerance_grad"])
+                at_minimum = _is_flat(gradient, group)
             else:
                 self._move(direction, t)
                 if iteration != group["max_iter"]:
                     loss, count = float(run()), 1
                     gradient = self._gradient()
-                    at_minimum = bool(gradient.abs().max() <= group["tolerance_grad"])
+                    at_minimum = _is_flat(gradient, group)
             evaluations += count
             state["func_evals"] += count
             moved = (direction * state["t"]).abs().max()
@@ -221,6 +223,10 @@ class LBFGS(Optimizer):
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
         return _taken(value, param)
+
+
+def _is_flat(gradient: torch.Tensor, group: Group) -> bool:
+    return bool(gradient.abs().max() <= float(group["tolerance_grad"]))
 
 
 def _direction(state: State, gradient: torch.Tensor, most: int) -> torch.Tensor:

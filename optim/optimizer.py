@@ -19,13 +19,14 @@ from ..engine.grad_mode import no_grad
 from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
-from ..engine.refusal import refusing
+from ..engine.refusal import check_types, refusing
 from ..engine.tensor import Tensor, from_shards
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldNotImplementedError, OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, are_aligned, not_in_build, with_gradients
+from .option_checks import check_options
 from .replica_schedule import ReplicaSchedule
 from .zero_redundancy import ZeroRedundancy
 
@@ -86,6 +87,7 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
+    @refusing
     def add_param_group(self, group: Group) -> None:
         """Add a group of parameters with options of its own."""
         given_group: object = group
@@ -113,10 +115,17 @@ class Optimizer:
         if not params:
             raise OnefoldValueError("optimizer got an empty parameter list")
         made = {**self.defaults, **group, "params": params}
+        self._check_options(made)
         _check_rate(made.get("lr"))
         self.param_groups.append(made)
         if self._zero is not None:
             self._zero.watch(params)
+
+    def _check_options(self, options: Group) -> None:
+        own = {key: value for key, value in options.items() if key != "params"}
+        check_types(type(self).__name__, type(self).__init__, own)
+        if "betas" in own:
+            check_options(type(self).__name__, {"betas": own["betas"]})
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024) -> Self:
         """Split what eager training keeps of broadcast parameters over their ranks; returns itself.
@@ -154,6 +163,7 @@ class Optimizer:
                 self._zero.watch(group["params"])
         return self
 
+    @refusing
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
         for group in self.param_groups:
@@ -177,6 +187,7 @@ class Optimizer:
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], T]) -> T: ...
+    @refusing
     def step(self, closure: Callable[[], T] | None = None) -> T | None:
         """Update every parameter that has a gradient; returns what `closure` returns.
 
@@ -283,7 +294,7 @@ class Optimizer:
 
     def _update(self, part: Part) -> Iterable[Write]:
         """What changes the parameters, and the state of each; see `engine/commit.py`."""
-        raise NotImplementedError(f"{type(self).__name__} needs _update(part)")
+        raise OnefoldNotImplementedError(f"step: {type(self).__name__} needs _update(part)")
 
     # State.
 
@@ -341,6 +352,8 @@ class Optimizer:
                     for key, value in entry.items()
                     if known is None or key in known or key != "step"  # torch counts them always
                 }
+        for given in groups:
+            self._check_options(given)
         changes = [options_of(given) for given in groups]
         rates = [
             float(options.pop("lr"))

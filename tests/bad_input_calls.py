@@ -166,6 +166,11 @@ EXCEPTIONS = {
     **dict.fromkeys(("compile", "load", "save"), "it takes files or functions, which have no junk"),
     "record_stream": "a stream of a device, which this machine may not have",
 }
+# So many repetitions are right, and take as long in torch.
+ENDLESS = tuple(
+    f" with 2**70 as {name}" for name in
+    "max_iter n_power_iterations ns_steps num_decoder_layers num_encoder_layers num_layers".split()
+)  # fmt: skip
 # Of arguments that many functions have, and that are refused in words of their own.
 OTHER_WORDS = (" as out",)
 OTHER_NAMES = {"true_divide": "div"} | dict(pair.split("=") for pair in ALIASES)

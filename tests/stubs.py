@@ -83,6 +83,8 @@ def rendered(annotation):
     if origin is not None:
         return f"{rendered(origin)}[{', '.join(map(rendered, arguments))}]"
     module, name = annotation.__module__, annotation.__qualname__
+    if annotation is types.EllipsisType:
+        module, name = "types", "EllipsisType"
     if module in ("torch", "numpy"):
         return f"{'np' if module == 'numpy' else module}.{name}"
     if module != "builtins":

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import re
 
 import numpy as np
@@ -65,12 +66,19 @@ def test_the_architecture_page_names_every_layer():
     assert [folder for folder in sorted(folders) if f"{folder}/" not in page] == []
 
 
+class Finder(doctest.DocTestFinder):
+    """Finds the examples of functions with a boundary (`engine/boundaries.py`), too."""
+
+    def _from_module(self, module, value):
+        return super()._from_module(module, inspect.unwrap(value))
+
+
 def docstring_failures(module):
     """Run a module's examples; they may use flow (or onefold), torch and np at once."""
     report = []
     space = {"flow": onefold, "onefold": onefold, "torch": torch, "np": np, **vars(module)}
     runner = doctest.DocTestRunner(optionflags=FLAGS)
-    for test in doctest.DocTestFinder().find(module, globs=space):
+    for test in Finder().find(module, globs=space):
         if test.examples:
             runner.run(test, out=report.append)
     return "".join(report)

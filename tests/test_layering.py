@@ -51,6 +51,7 @@ ENGINE = (
     ("commit", "names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("refusal",),
+    ("boundaries",),
     ("placement",),
     ("placed_device",),
     ("sbp", "env_api"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import EllipsisType
 
 import torch
 
@@ -181,19 +182,21 @@ def bernoulli_(
 def random_(
     self: Tensor,
     low: int | None = None,
-    to: int | None = None,
+    to: int | EllipsisType | None = ...,
     *,
     generator: Generator | None = None,
     **start: float,
 ) -> Tensor:
     """Every element becomes an integer of [low, to); `random_(to)` starts at 0.
 
-    Without bounds they are those of the dtype's numbers from 0 on, of a floating dtype those up to
-    which it has every integer; bounds beyond those warn. `low` may be given as `from=`. Raises
-    OnefoldRuntimeError unless low < to, OnefoldValueError for numbers out of the dtype's range.
+    Where `to` is None, as in `random_(3, None)` and in `random_()`, they reach to the dtype's
+    largest number, of a floating dtype to that up to which it has every integer; bounds beyond
+    those warn. `low` may be given as `from=`. Raises OnefoldRuntimeError unless low < to,
+    OnefoldValueError for numbers out of the dtype's range.
     """
-    if start or to is not None:
+    if start or to is not ...:
         low = int(_number_of_from(start, low or 0, "random_"))
+        to = None if to is ... else to
     else:
         low, to = 0, low
     if to is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 from typing import Unpack, overload
 
 import torch
@@ -70,7 +71,8 @@ def as_strided(
     Without `storage_offset` it begins where `input` begins. A split base is gathered. Raises
     OnefoldRuntimeError for negative strides, and for elements outside of the base.
     """
-    size, stride = tuple(size), tuple(stride)
+    size, stride = tuple(map(index, size)), tuple(map(index, stride))
+    storage_offset = None if storage_offset is None else index(storage_offset)
     if len(size) != len(stride):
         raise OnefoldRuntimeError(
             f"as_strided: mismatch in length of strides and shape: {stride} and {size}"

@@ -1,5 +1,6 @@
 """Utilities for modules and parameters: clipping, parametrizations, pruning, packing, fusion."""
 
+from ...engine.boundaries import refusing_functions as _refusing_functions
 from . import (
     clip_grad as clip_grad,
     convert_parameters as convert_parameters,
@@ -40,3 +41,10 @@ from .spectral_norm import (
     spectral_norm as spectral_norm,
 )
 from .weight_norm import remove_weight_norm as remove_weight_norm, weight_norm as weight_norm
+
+for _module in (
+    clip_grad, convert_parameters, fusion, memory_format, init, parameters_grouping,
+    parametrizations, parametrize, prune, rnn, stateless,
+):  # fmt: skip
+    _refusing_functions(vars(_module))
+_refusing_functions(globals())

@@ -16,7 +16,13 @@ from ...engine.ops.creation import tensor
 from ...engine.ops.like import ones_like
 from ...engine.tensor import Tensor
 from ...engine.values import whole
-from ...errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError, ShapeError
+from ...errors import (
+    OnefoldAttributeError,
+    OnefoldIndexError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    ShapeError,
+)
 from ..module import Module
 
 
@@ -165,7 +171,7 @@ def _left(method: BasePruningMethod, mask: Any) -> Any:
     if method.PRUNING_TYPE != "structured":
         raise OnefoldValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
     if not hasattr(method, "dim"):
-        raise AttributeError(
+        raise OnefoldAttributeError(
             'Pruning methods of PRUNING_TYPE "structured" need to have the attribute `dim` defined.'
         )
     if not -mask.ndim <= method.dim < mask.ndim:

@@ -1,5 +1,9 @@
 """Learning rate schedules: functions of the step, and the schedulers that apply them."""
 
+from ...engine.boundaries import (
+    refusing_classes as _refusing_classes,
+    refusing_methods as _refusing_methods,
+)
 from .composite import (
     ChainedScheduler as ChainedScheduler,
     SequentialLR as SequentialLR,
@@ -21,7 +25,11 @@ from .decay import (
 )
 from .lambda_lr import LambdaLR as LambdaLR, MultiplicativeLR as MultiplicativeLR
 from .plateau import ReduceLROnPlateau as ReduceLROnPlateau
-from .scheduler import LRScheduler as LRScheduler, Schedule as Schedule
+from .scheduler import LRScheduler as LRScheduler, Schedule as Schedule, Scheduler as _Scheduler
+
+_refusing_classes(list(globals().values()), _Scheduler)
+for _kind in (LRScheduler, ReduceLROnPlateau, ChainedScheduler, SequentialLR):
+    _refusing_methods(_kind)
 
 WarmUpLR = WarmupLR  # OneFlow has both spellings
 

@@ -4,7 +4,8 @@ from zlib import crc32
 
 import pytest
 import torch
-from bad_input_calls import NOT_REFUSED, OTHER_WORDS, TWO, calls
+from bad_input_calls import ENDLESS, NOT_REFUSED, OTHER_WORDS, TWO, calls
+from bad_input_objects import object_calls
 
 import onefold as flow
 from onefold.errors import OnefoldError
@@ -13,6 +14,10 @@ from onefold.testing.bad_input import Call
 F = flow.nn.functional
 X = flow.ones(2, 3)
 INDEX = flow.zeros(2, 3, dtype=flow.int64)
+RECURSIVE = {
+    "asarray": lambda: flow.asarray([1.0, 2.0], dtype=X),
+    "as_strided": lambda: flow.as_strided(X, (2, 2), (1, 2), flow.tensor(0.5)),
+}
 PART = 12  # one of so many variations is tried here; `python tests/bad_input.py` tries all
 
 
@@ -48,6 +53,47 @@ def test_what_was_seen_is_refused_by_name(name):
     with pytest.raises(OnefoldError, match=name) as caught:
         call()
     assert isinstance(caught.value, kind)
+
+
+@pytest.mark.parametrize("name", RECURSIVE)
+def test_what_would_call_itself_for_ever_is_refused_by_name(name, world):
+    with pytest.raises(OnefoldError, match=f"^{name}: argument"):
+        RECURSIVE[name]()
+
+
+def test_strides_and_offsets_in_tensors(world):
+    x = flow.arange(12.0).reshape(3, 4)
+    one, two = flow.tensor(1), flow.tensor(2)
+    wanted = torch.arange(12.0).as_strided((2, 2), (1, 2), 1)
+    assert torch.equal(x.as_strided((two, two), (one, two), one).to_torch(), wanted)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Adafactor", "LAMB"])
+def test_options_of_groups_are_checked_before_a_step(name):
+    kind = getattr(flow.optim, name)
+    w = flow.nn.Parameter(flow.ones(2))
+    optim = kind([w])
+    for bad in ({"lr": "abc"}, {"weight_decay": [1]}, {"weight_decay": X}):
+        with pytest.raises(TypeError, match=f"{name}: '{next(iter(bad))}' must be a number"):
+            optim.add_param_group({"params": [flow.nn.Parameter(flow.ones(2))], **bad})
+        state = optim.state_dict()
+        state["param_groups"][0].update(bad)
+        with pytest.raises(TypeError, match=f"{name}: '{next(iter(bad))}' must be a number"):
+            optim.load_state_dict(state)
+    assert len(optim.param_groups) == 1 and optim.param_groups[0] == kind([w]).param_groups[0]
+
+
+def test_methods_that_a_distribution_lacks():
+    with pytest.raises(NotImplementedError, match="Bernoulli has no cdf") as caught:
+        flow.distributions.Bernoulli(0.5).cdf(flow.ones(2))
+    assert isinstance(caught.value, OnefoldError)
+
+
+def test_a_refused_buffer_is_not_registered():
+    module = flow.nn.Module()
+    with pytest.raises(OnefoldError, match="register_buffer"):
+        module.register_buffer("x", flow.ones(2), persistent=X)
+    assert not list(module.buffers())
 
 
 def test_a_refused_seed_changes_nothing():
@@ -123,10 +169,14 @@ def test_what_code_of_users_raises_passes():
 def test_a_part_of_all_variations(placement, world):
     """No error from inside, none without a name, no input changed, and no call that hangs."""
     part = 0 if placement is None else 1
+
+    def chosen(text):
+        return crc32(text.encode()) % (2 * PART) == part and not text.endswith(ENDLESS)
+
     failures = [
         failure
-        for call in calls(placement)
-        for failure in call.check(lambda text: crc32(text.encode()) % (2 * PART) == part)
+        for call in (*calls(placement), *object_calls(placement))
+        for failure in call.check(chosen)
         if failure.kind in NOT_REFUSED and not failure.call.endswith(OTHER_WORDS)
     ]
     assert not failures, "\n".join(map(str, failures[:20]))

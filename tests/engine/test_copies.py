@@ -74,14 +74,31 @@ def test_what_trains(world, way, strategy):
     assert_same(twin.values(), run.values())
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy], ids=lambda way: way.__name__)
-def test_graphs(world, way):
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_graphs(world, way, scaled):
     model = flow.nn.Linear(3, 2)
+    scaler = flow.amp.GradScaler(4.0, growth_interval=2) if scaled else None
     graph = SquareMean(model, flow.optim.Adam(model.parameters(), lr=0.1))
+    if scaled:
+        graph.set_grad_scaler(scaler)
     x = flow.ones(2, 3)
     graph(x)
     twin = way(graph)
+    assert not twin.is_compiled
+    if way is copy.copy:
+        assert twin.model is model
+        return
     assert [twin(x).item() for _ in range(3)] == [graph(x).item() for _ in range(3)]
+    assert twin.state_dict().keys() == graph.state_dict().keys()
+    if scaled:
+        assert twin._scaler.get_scale() == scaler.get_scale() == 16.0
+
+
+def test_a_file_of_tensors_holds_no_graph(world):
+    graph = flow.nn.Graph.trace(flow.nn.Linear(3, 2))
+    with pytest.raises(OnefoldTypeError, match=r"Save its state_dict\(\)"):
+        flow.save(graph, io.BytesIO())
 
 
 def test_a_global_tensor_of_a_launched_world():

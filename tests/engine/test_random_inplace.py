@@ -104,6 +104,27 @@ def test_random_without_bounds(dtype, most):
         assert x.min() >= 0 and most * 0.99 <= x.max().item() <= most
 
 
+@pytest.mark.parametrize("first", [0, 3, 100, -5])
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("uint8", 255), ("int8", 127), ("float16", 2**11), ("float64", 2**53)]
+)
+def test_random_from_a_number_on(dtype, most, first, world):
+    """`random_(from, None)` is not `random_(to)`."""
+    if first < 0 and dtype == "uint8":
+        with pytest.raises(OnefoldError):
+            flow.zeros(3, dtype=flow.uint8).random_(first, None)
+        return
+    zeros = flow.zeros(20_000, dtype=getattr(flow, dtype))
+    flow.manual_seed(1)
+    x = zeros.clone().random_(first, None).to_torch()
+    theirs = torch.zeros(20_000, dtype=x.dtype).random_(first, None)
+    for each in (x, theirs):
+        assert first <= each.min() <= first + most * 0.02 and most * 0.98 <= each.max() <= most
+    for again in ({"from": first}, {"from": first, "to": None}):
+        flow.manual_seed(1)
+        assert torch.equal(zeros.clone().random_(**again).to_torch(), x)
+
+
 def test_probabilities_of_each_element(world):
     p = torch.linspace(0, 1, 35, dtype=torch.float64).reshape(5, 7)
     flow.manual_seed(3)

@@ -1,5 +1,7 @@
 """nn.utils.rnn is torch's: packing, padding and their inverses, gradients and errors."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -138,7 +140,9 @@ def test_errors(case, world):
     with pytest.raises(flow.errors.OnefoldError) as mine:
         ERRORS[case](ours, flow.ones, flow.tensor)
     assert isinstance(mine.value, right.type)
-    assert str(mine.value)[:40].lower() == str(right.value)[:40].lower()
+    texts = (str(mine.value), str(right.value))
+    found, wanted = (re.sub(r"^\w+_sequence: ", "", text) for text in texts)
+    assert found[:40].lower() == wanted[:40].lower()
 
 
 def test_lengths_that_only_a_graph_computes_are_refused(world):
