@@ -4,7 +4,8 @@
 
 A GPT of examples/gpt.py with the state of AdamW, one process that owns all ranks. `save` is a
 synchronous save, until the files are on the disk. `held` is the time until an asynchronous save
-returns, and `share` is `held / save`. On a GPU the time includes what the copies delay the GPU.
+returns, and how much longer than others the step beside it takes: its update waits until the values
+are copied. `share` is `held / save`.
 """
 
 from __future__ import annotations
@@ -32,21 +33,27 @@ def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, flo
     ]
     step = gpt_step.eager_step(model, optimizer)
     state = {"model": model, "optimizer": optimizer, "generator": flow.default_generator}
-    spent: dict[str, list[float]] = {"save": [], "held": []}
+    spent: dict[str, list[float]] = {"save": [], "return": []}
+    steps: dict[str, list[float]] = {"save": [], "return": []}
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         for number in range(2 * (ROUNDS + 1)):
-            way = ("save", "held")[number % 2]
+            way = ("save", "return")[number % 2]
             step(*inputs)
             synchronize()
             start = time.perf_counter()
-            saving = flow.checkpoint.save(folder, state, number, keep=1, async_=way == "held")
+            saving = flow.checkpoint.save(folder, state, number, keep=1, async_=way == "return")
+            returned = time.perf_counter()
+            step(*inputs)
             synchronize()
-            spent[way].append(time.perf_counter() - start)
+            spent[way].append(returned - start)
+            steps[way].append(time.perf_counter() - returned)
             saving.wait()
-    save, held = (statistics.median(times[1:]) for times in spent.values())
+    save, back = (statistics.median(times[1:]) for times in spent.values())
+    plain, beside = (statistics.median(times[1:]) for times in steps.values())
+    held = back + max(beside - plain, 0.0)
     size = sum(3 * p.nbytes for p in model.parameters()) / 1e6
-    return {"strategy": strategy, "MB": size, "save ms": 1e3 * save, "held ms": 1e3 * held,
-            "share": held / save}  # fmt: skip
+    return {"strategy": strategy, "MB": size, "save ms": 1e3 * save, "step ms": 1e3 * plain,
+            "held ms": 1e3 * held, "share": held / save}  # fmt: skip
 
 
 def synchronize() -> None:
@@ -58,7 +65,8 @@ def synchronize() -> None:
 def main() -> None:
     timing.options(__doc__).parse_args()
     rows = []
-    print(f"{'strategy':>9} {'MB':>7} {'save ms':>9} {'held ms':>9} {'share':>6}")
+    heads = ("save ms", "step ms", "held ms")
+    print(f"{'strategy':>9} {'MB':>7} {' '.join(f'{head:>9}' for head in heads)} {'share':>6}")
     for strategy, ranks, layers, width in (
         ("single", 1, 4, 256),
         ("single", 1, 8, 512),
@@ -67,8 +75,8 @@ def main() -> None:
     ):
         row = measure(strategy, ranks, layers, width)
         rows.append(row)
-        print(f"{strategy:>9} {row['MB']:7.0f} {row['save ms']:9.1f} {row['held ms']:9.1f} "
-              f"{row['share']:6.3f}")  # fmt: skip
+        times = " ".join(f"{row[head]:9.1f}" for head in heads)
+        print(f"{row['strategy']:>9} {row['MB']:7.0f} {times} {row['share']:6.3f}")
     timing.save("save_checkpoint", {"rows": rows})
 
 

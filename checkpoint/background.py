@@ -14,9 +14,11 @@ import torch
 
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
+from ..engine.commit import readers
 from ..errors import CheckpointError
 from .sharded_writer import Work
 
+_GLANCE = 0.1  # seconds between two looks whether the thread is still there
 _LARGE = 1 << 22  # bytes that are worth threads
 
 
@@ -31,19 +33,32 @@ class Saving:
         self._problem = ""
         self.told = False  # whether somebody waited, and knows
         self._thread: threading.Thread | None = None
+        self._copied = threading.Event()
 
-    def start(self, run: Callable[[], None], beside: bool) -> None:
-        """Write, in a thread of its own or in this one."""
-        if not beside:
-            self._run(run)
+    def start(self, run: Callable[[], None], copy: Callable[[], None] | None) -> None:
+        """Write, in this thread; or with `copy` in one of its own, where it is called first.
+
+        What is written by `engine.commit.finish`, such as a step of an optimizer, waits until it
+        has returned. What comes before, such as forward and backward, does not.
+        """
+        if copy is None:
+            self._run(run, None)
             return
         # Not a daemon: a program that ends waits for its last checkpoint.
         name = f"save {self.path.name}"
-        self._thread = threading.Thread(target=self._run, args=(run,), name=name)
+        self._thread = threading.Thread(target=self._run, args=(run, copy), name=name)
+        readers.append(self._wait_until_copied)
         self._thread.start()
 
-    def _run(self, run: Callable[[], None]) -> None:
+    def _wait_until_copied(self) -> None:
+        while not self._copied.wait(_GLANCE) and not self.done():
+            pass
+
+    def _run(self, run: Callable[[], None], copy: Callable[[], None] | None) -> None:
         try:
+            if copy is not None:
+                copy()
+                self._copied.set()
             run()
         except CheckpointError as error:
             self._problem = str(error)
@@ -72,13 +87,13 @@ class Saving:
 
 
 class Copies:
-    """Copies of pieces, since the step may change them; the next save reuses their memory."""
+    """Copies of pieces, since the next step changes them; the next save reuses their memory."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[object, ...], torch.Tensor] = {}
 
     def of(self, works: Iterable[Work]) -> tuple[list[Work], Callable[[], None]]:
-        """The works with copies on the cpu, and what waits until these are there.
+        """The works with copies on the cpu, and what makes these, in any thread.
 
         From a GPU they are copied on a stream of their own, into pinned memory: the host goes on at
         once, and the GPU's next work waits for the copies.
@@ -96,22 +111,24 @@ class Copies:
             buffers[key] = buffer
             if value.is_cuda:
                 _copy_beside(buffer, value, streams)
+            elif work.foreign:
+                buffer.copy_(value)
             else:
                 on_cpu.append((buffer, value))
             copied.append(work._replace(value=buffer))
         self._buffers = buffers
-        _copy_together(on_cpu)
         events = []
         for device, stream in streams.items():
             event = stream.record_event()
             torch.cuda.current_stream(device).wait_event(event)
             events.append(event)
 
-        def arrived() -> None:
+        def copy() -> None:
+            _copy_together(on_cpu)
             for event in events:
                 event.synchronize()
 
-        return copied, arrived
+        return copied, copy
 
 
 def _copy_together(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -52,6 +52,7 @@ class Work(NamedTuple):
     number: int
     box: Box
     value: torch.Tensor
+    foreign: bool = False  # memory of arrays, which the program may change at any time
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -111,7 +112,9 @@ def lay_out(
                     value = _value(leaves[name], meta, piece)
                     if value is not None:
                         own = file if piece.owner is not None or not rank else ""
-                        layout.works.append(Work(own, section, name, number, piece.box, value))
+                        foreign = not isinstance(leaves[name], Tensor)
+                        work = Work(own, section, name, number, piece.box, value, foreign)
+                        layout.works.append(work)
     return layout
 
 

@@ -51,8 +51,10 @@ def save(
     the folder is renamed. `dir` must be one folder that all processes reach.
 
     `keep` removes all but the newest complete checkpoints. With `async_` the current values are
-    copied, and written in the background while training continues; `wait()` of the result, or the
-    next `save`, raises its errors. A file has at most `max_shard_size` bytes, or one tensor.
+    copied and written in the background while training continues; the next step of an optimizer or
+    graph changes them when they are copied. Until then nobody may write into their memory by other
+    means, such as a numpy array of it. `wait()` of the result, or the next `save`, raises its
+    errors. A file has at most `max_shard_size` bytes, or one tensor.
 
     Raises CheckpointError, on every process, where a file cannot be written, and RankMismatch where
     the processes have different states; there is no new checkpoint then. Raises OnefoldValueError
@@ -87,9 +89,9 @@ def save(
         problem = f"{type(error).__name__}: {error}"
     nonce = agreed(problem, [str(root), step, digests])
     layout = lay_out(step, sections, limit, here.rank)
-    arrived = None
+    copy = None
     if async_:
-        layout.works, arrived = _copies.of(layout.works)
+        layout.works, copy = _copies.of(layout.works)
     writer = Writer(
         step_folder(root, step),
         layout,
@@ -100,17 +102,12 @@ def save(
         TIMEOUT.read(),
     )
     saving = Saving(writer.folder)
-    saving.start(writer.run if arrived is None else partial(_after, arrived, writer), async_)
+    saving.start(writer.run, copy)
     if async_:
         _last.append(saving)
     else:
         saving.wait()
     return saving
-
-
-def _after(arrived: Any, writer: Writer) -> None:
-    arrived()
-    writer.run()
 
 
 def _check_options(root: Path, step: int, keep: int | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from operator import call
@@ -17,6 +18,18 @@ from typing import TypeAlias
 Change: TypeAlias = Callable[[], object]  # written in C, or one that may be made again
 # Computes what changes, and changes nothing itself: it may run again after an interrupt.
 Write: TypeAlias = Callable[[], Iterable[Change]]
+
+
+# They wait until another thread has read memory that `finish` writes.
+readers: list[Callable[[], None]] = []
+
+
+def wait_for_readers() -> None:
+    """Wait until nobody reads memory that is about to be written."""
+    for wait in [*readers]:
+        wait()
+        with suppress(ValueError):  # another thread has waited, too
+            readers.remove(wait)
 
 
 def finish(writes: Iterable[Write]) -> None:
@@ -29,6 +42,8 @@ def finish(writes: Iterable[Write]) -> None:
     >>> x
     [0, 1, 2]
     """
+    if readers:
+        wait_for_readers()
     left = writes if isinstance(writes, deque) else deque(writes)
     interrupt = None
     while left:

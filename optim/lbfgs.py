@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..engine import interpreter
-from ..engine.commit import finish
+from ..engine.commit import finish, wait_for_readers
 from ..engine.inplace import fitted, note_written, writable
 from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
@@ -194,6 +194,7 @@ class LBFGS(Optimizer):
         return [[part.clone() for part in param.shards] for param in self._params]
 
     def _restore(self, values: list[list[torch.Tensor]]) -> None:
+        wait_for_readers()
         for param, parts in zip(self._params, values, strict=True):
             writable(param)
             for part, value in zip(param.shards, parts, strict=True):
@@ -202,6 +203,7 @@ class LBFGS(Optimizer):
 
     def _move(self, direction: torch.Tensor, t: float) -> None:
         """Add t times a direction to the parameters."""
+        wait_for_readers()
         start = 0
         for param in self._params:
             way = direction[start : start + param.numel()].view(param.shape)

@@ -4,12 +4,14 @@ import os
 import threading
 import time
 
+import numpy as np
 import pytest
 from launched import run_ranks
 from strategy_runs import Run, assert_same
 
 import onefold as flow
-from onefold.checkpoint import sharded_writer
+from onefold.checkpoint import background, sharded_writer
+from onefold.engine import commit
 from onefold.errors import CheckpointError, RankMismatch
 
 
@@ -43,6 +45,86 @@ def test_the_values_of_the_moment_are_written(world, tmp_path, gate, strategy):
     other = Run("tp4", seed=1)
     flow.checkpoint.load(tmp_path, other.state())
     assert_same(other.values(), wanted)
+
+
+@pytest.fixture
+def slow_copies(monkeypatch):
+    """Copying begins late, when the next step has long begun."""
+    copy = background._copy_together
+
+    def waits(pairs):
+        time.sleep(0.3)
+        copy(pairs)
+
+    monkeypatch.setattr(background, "_copy_together", waits)
+
+
+@pytest.mark.parametrize("strategy", ["dp4", "2x2", "zero3"])
+def test_a_step_waits_until_the_values_are_copied(world, tmp_path, slow_copies, strategy):
+    run = Run(strategy)
+    run.step(0)
+    wanted = run.values()
+    saving = flow.checkpoint.save(tmp_path, run.state(), 1, async_=True)
+    begun = time.monotonic()
+    run.step(1)
+    assert time.monotonic() - begun > 0.2 and not commit.readers
+    saving.wait()
+    other = Run("tp4", seed=1)
+    flow.checkpoint.load(tmp_path, other.state())
+    assert_same(other.values(), wanted)
+
+
+def test_a_graphs_call_and_lbfgs_wait_too(world, tmp_path, slow_copies):
+    model = flow.nn.Linear(2, 2)
+    optimizer = flow.optim.LBFGS(model.parameters(), max_iter=1)
+
+    class Train(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.5))
+
+        def build(self, x):
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    graph, x = Train(), flow.ones(1, 2)
+    graph(x)
+    for number, step in enumerate((lambda: graph(x), lambda: optimizer.step(closure))):
+        wanted = model.weight.numpy().copy()
+        saving = flow.checkpoint.save(tmp_path, {"model": model}, number, async_=True)
+        step()
+        assert (model.weight.numpy() != wanted).any()
+        saving.wait()
+        flow.checkpoint.load(tmp_path, {"model": model})
+        assert (model.weight.numpy() == wanted).all()
+
+
+def test_arrays_are_copied_at_once(world, tmp_path, slow_copies):
+    array = np.arange(4.0)
+    saving = flow.checkpoint.save(tmp_path, {"x": array}, 1, async_=True)
+    array[:] = 7.0
+    saving.wait()
+    assert flow.checkpoint.load(tmp_path)["x"].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_an_interrupted_save_holds_up_nobody(world, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        flow.checkpoint.save(tmp_path, {"x": flow.ones(2)}, 1, async_=True)
+    monkeypatch.undo()
+    Run("dp4").step(0)
+    assert not commit.readers
 
 
 def test_the_next_save_waits_for_the_one_before(world, tmp_path, gate):
