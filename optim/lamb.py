@@ -12,9 +12,10 @@ from ..engine.tensor import Tensor
 from ..kernels import update_rules
 from .adamw import moments
 from .device_scalar import Given, LocalStep
-from .optimizer import Group, Optimizer, Params, Part, unique_shards, zeros_for
+from .optimizer import Group, Optimizer, Params, Part, zeros_for
 from .option_checks import check_options
 from .rule_optimizer import Lists, begin, updates_by_rule
+from .shard_lists import unique_shards
 from .step_count import count, next_steps
 from .tensor_norms import tensor_norms
 

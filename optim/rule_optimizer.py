@@ -21,8 +21,9 @@ from ..kernels.update_rule_ref import (
 )
 from .coupled_decay import decayed_apart
 from .device_scalar import DeviceScalar, LocalStep
-from .optimizer import Group, Optimizer, Params, Part, State, unique_shards, zeros_for
+from .optimizer import Group, Optimizer, Params, Part, State, zeros_for
 from .option_checks import check_options
+from .shard_lists import unique_shards
 from .step_count import count, next_steps
 
 Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and each state

@@ -1,5 +1,6 @@
 """Interrupts at every line: what a call leaves when KeyboardInterrupt is raised there."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ class _Tracer:
 
     def __call__(self, frame, event, arg):
         name = frame.f_code.co_filename
-        if not name.startswith(HERE) or "/tests/" in name:
+        if not name.startswith(HERE) or "/tests/" in name or "/site-packages/" in name:
             return None
         if event == "line":
             self.lines.append((name.removeprefix(HERE), frame.f_lineno))
@@ -48,11 +49,13 @@ def interrupted(run: Callable[[], object], stop: int) -> Line | None:
 
 def _traced(tracer: _Tracer, run: Callable[[], object]) -> None:
     before = sys.gettrace()
+    gc.disable()  # what it calls, at any time, is not part of the call
     sys.settrace(tracer)
     try:
         run()
     finally:
         sys.settrace(before)
+        gc.enable()
 
 
 def stops(lines: list[Line]) -> Iterator[int]:

@@ -307,7 +307,7 @@ def test_results_are_written_as_in_eager(world):
 def test_changed_arguments_that_overlap(world):
     compiled = flow.compile(lambda x, y: x.add_(1) + y)
     x = flow.zeros(2, 2)
-    with pytest.raises(OnefoldRuntimeError, match="another argument is a view"):
+    with pytest.raises(OnefoldRuntimeError, match="a view of another argument"):
         compiled(x, x[0])
     assert x.sum().item() == 0
     compiled(x, flow.ones(2))
