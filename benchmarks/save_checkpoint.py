@@ -4,8 +4,9 @@
 
 A GPT of examples/gpt.py with the state of AdamW, one process that owns all ranks. `save` is a
 synchronous save, until the files are on the disk. `held` is the time until an asynchronous save
-returns, and how much longer than others the step beside it takes: its update waits until the values
-are copied. `share` is `held / save`.
+returns, and the time for which the update of the next step waits until the values are copied;
+`share` is `held / save`. `slower` is how much longer than others the step beside a save takes in
+all: it waits, and shares the processor and the memory with the thread that copies and writes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gpt_step
@@ -20,6 +23,7 @@ import timing
 import torch
 
 import onefold as flow
+from onefold.engine import commit
 
 ROUNDS = 5
 
@@ -35,6 +39,7 @@ def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, flo
     state = {"model": model, "optimizer": optimizer, "generator": flow.default_generator}
     spent: dict[str, list[float]] = {"save": [], "return": []}
     steps: dict[str, list[float]] = {"save": [], "return": []}
+    waits: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         for number in range(2 * (ROUNDS + 1)):
             way = ("save", "return")[number % 2]
@@ -43,6 +48,7 @@ def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, flo
             start = time.perf_counter()
             saving = flow.checkpoint.save(folder, state, number, keep=1, async_=way == "return")
             returned = time.perf_counter()
+            commit.readers[:] = [partial(_timed, waits, wait) for wait in commit.readers]
             step(*inputs)
             synchronize()
             spent[way].append(returned - start)
@@ -50,10 +56,17 @@ def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, flo
             saving.wait()
     save, back = (statistics.median(times[1:]) for times in spent.values())
     plain, beside = (statistics.median(times[1:]) for times in steps.values())
-    held = back + max(beside - plain, 0.0)
+    held = back + statistics.median(waits[1:])
+    found = {"save": save, "held": held, "step": plain, "slower": beside - plain}
     size = sum(3 * p.nbytes for p in model.parameters()) / 1e6
-    return {"strategy": strategy, "MB": size, "save ms": 1e3 * save, "step ms": 1e3 * plain,
-            "held ms": 1e3 * held, "share": held / save}  # fmt: skip
+    times = {f"{name} ms": 1e3 * seconds for name, seconds in found.items()}
+    return {"strategy": strategy, "MB": size, **times, "share": held / save}
+
+
+def _timed(waits: list[float], wait: Callable[[], None]) -> None:
+    start = time.perf_counter()
+    wait()
+    waits.append(time.perf_counter() - start)
 
 
 def synchronize() -> None:
@@ -65,7 +78,7 @@ def synchronize() -> None:
 def main() -> None:
     timing.options(__doc__).parse_args()
     rows = []
-    heads = ("save ms", "step ms", "held ms")
+    heads = ("save ms", "held ms", "step ms", "slower ms")
     print(f"{'strategy':>9} {'MB':>7} {' '.join(f'{head:>9}' for head in heads)} {'share':>6}")
     for strategy, ranks, layers, width in (
         ("single", 1, 4, 256),
