@@ -20,7 +20,7 @@ Change: TypeAlias = Callable[[], object]  # written in C, or one that may be mad
 Write: TypeAlias = Callable[[], Iterable[Change]]
 
 
-# They wait until another thread has read memory that `finish` writes.
+# Functions that wait until other threads have read memory, which `finish` may then write.
 readers: list[Callable[[], None]] = []
 
 

@@ -118,8 +118,9 @@ _is_contiguous = torch.Tensor.is_contiguous
 def writable(x: Tensor) -> None:
     """Give the tensor contiguous memory of its own, unless it has such memory."""
     shards = x.shards
-    lie = shards[0].is_contiguous() if len(shards) == 1 else all(map(_is_contiguous, shards))
-    if x.shared or not lie:
+    one = len(shards) == 1
+    contiguous = shards[0].is_contiguous() if one else all(map(_is_contiguous, shards))
+    if x.shared or not contiguous:
         x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
 

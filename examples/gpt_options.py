@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from gpt_stages import STAGED, STRATEGIES
+from layouts import set_ranks
 
-import onefold as flow
 from onefold.graph.schedules.named_schedules import SCHEDULES
 
 
@@ -49,18 +49,14 @@ def parse(arguments: list[str] | None, description: str | None) -> argparse.Name
     """The options; ends the program with exit code 2 and a message when they make no sense."""
     given = parser(description)
     args = given.parse_args(arguments)
-    launched = flow.env.get_world_size() if flow.env.is_launched() else None
-    if args.ranks is None:
-        args.ranks = launched or 4
+    set_ranks(given, args, 4)
     if args.micro_batches is None:
         args.micro_batches = 4 if args.schedule and args.graph else 1
     if args.chunks is None:
         args.chunks = (SCHEDULES[args.schedule].stages_per_rank or 2) if args.schedule else 1
-    for name in "ranks micro_batches chunks steps batch length layers heads width".split():
+    for name in "micro_batches chunks steps batch length layers heads width".split():
         if getattr(args, name) < 1:
             given.error(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
-    if launched is not None and args.ranks > launched:
-        given.error(f"--ranks {args.ranks} needs so many processes, but {launched} were launched")
     wrong = None if args.list else fault(args) or stage_fault(args)
     if wrong is not None:
         given.error(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -83,3 +84,17 @@ class Layout:
 
     def _where(self, column: int) -> Where:
         return {"placement": self.placement, "sbp": STRATEGIES[self.strategy][column]}
+
+
+def set_ranks(given: argparse.ArgumentParser, args: argparse.Namespace, default: int) -> None:
+    """Where there is no --ranks, take one for each launched process, or the default.
+
+    Ends the program with exit code 2 and a message when there are too few processes.
+    """
+    launched = flow.env.get_world_size() if flow.env.is_launched() else None
+    if args.ranks is None:
+        args.ranks = launched or default
+    if args.ranks < 1:
+        given.error(f"--ranks must be at least 1, not {args.ranks}")
+    if launched is not None and args.ranks > launched:
+        given.error(f"--ranks {args.ranks} needs so many processes, but {launched} were launched")

@@ -8,9 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import torch
-from layouts import STRATEGIES
-
-import onefold as flow
+from layouts import STRATEGIES, set_ranks
 
 # What must be the same when a run goes on: the model, the order of the text, the optimizer.
 KEPT = "layers heads width length batch lr weight_decay seed".split()
@@ -109,15 +107,11 @@ def parse(arguments: list[str] | None, description: str | None) -> argparse.Name
     """The options; ends the program with exit code 2 and a message when they make no sense."""
     given = parser(description)
     args = given.parse_args(arguments)
-    launched = flow.env.get_world_size() if flow.env.is_launched() else None
-    if args.ranks is None:
-        args.ranks = launched or 1
+    set_ranks(given, args, 1)
     if args.files is None:
         args.files = "*" if args.data else "*.py"
     args.data = str(Path(args.data or sysconfig.get_paths()["stdlib"]).absolute())
     args.out = Path(args.out)
-    if launched is not None and args.ranks > launched:
-        given.error(f"--ranks {args.ranks} needs so many processes, but {launched} were launched")
     wrong = fault(args)
     if wrong is not None:
         given.error(wrong)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import gpt_curve
-from layouts import STRATEGIES, Layout
+from layouts import STRATEGIES, Layout, set_ranks
 from tqdm import tqdm
 
 import onefold as flow
@@ -43,13 +43,7 @@ def parser(description: str | None, **sizes: int) -> argparse.ArgumentParser:
 def parse(given: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
     """The options; ends the program with a message when there are too few processes."""
     args = given.parse_args(arguments)
-    launched = flow.env.get_world_size() if flow.env.is_launched() else None
-    if args.ranks is None:
-        args.ranks = launched or 4
-    if args.ranks < 1:
-        given.error(f"--ranks must be at least 1, not {args.ranks}")
-    if launched is not None and args.ranks > launched:
-        given.error(f"--ranks {args.ranks} needs so many processes, but {launched} were launched")
+    set_ranks(given, args, 4)
     return args
 
 

@@ -57,11 +57,16 @@ class Run:
 
     def values(self):
         """Every number of the state, by name."""
-        found = {name: x.numpy() for name, x in self.model.state_dict().items()}
-        for number, param in enumerate(self.model.parameters()):
-            for key, x in self.optimizer.state[param].items():
-                found[f"{number}.{key}"] = x.numpy() if isinstance(x, flow.Tensor) else int(x)
-        return {**found, "lr": self.optimizer.param_groups[0]["lr"]}
+        return values_of(self.model, self.optimizer)
+
+
+def values_of(model, optimizer):
+    """Every number of a model and its optimizer, by name."""
+    found = {name: x.numpy() for name, x in model.state_dict().items()}
+    for number, param in enumerate(model.parameters()):
+        for key, x in optimizer.state[param].items():
+            found[f"{number}.{key}"] = x.numpy() if isinstance(x, flow.Tensor) else float(x)
+    return {**found, "lr": optimizer.param_groups[0]["lr"]}
 
 
 class Step(nn.Graph):

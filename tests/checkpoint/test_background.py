@@ -30,6 +30,13 @@ def gate(monkeypatch):
     event.set()
 
 
+def assert_saved(folder, wanted):
+    """A run of another layout that loads the checkpoint has these values."""
+    other = Run("tp4", seed=1)
+    flow.checkpoint.load(folder, other.state())
+    assert_same(other.values(), wanted)
+
+
 @pytest.mark.parametrize("strategy", ["dp4", "2x2", "zero3"])
 def test_the_values_of_the_moment_are_written(world, tmp_path, gate, strategy):
     run = Run(strategy)
@@ -42,9 +49,7 @@ def test_the_values_of_the_moment_are_written(world, tmp_path, gate, strategy):
     gate.set()
     assert saving.wait() == tmp_path / "step-1" == saving.path
     assert saving.done()
-    other = Run("tp4", seed=1)
-    flow.checkpoint.load(tmp_path, other.state())
-    assert_same(other.values(), wanted)
+    assert_saved(tmp_path, wanted)
 
 
 @pytest.fixture
@@ -69,9 +74,7 @@ def test_a_step_waits_until_the_values_are_copied(world, tmp_path, slow_copies, 
     run.step(1)
     assert time.monotonic() - begun > 0.2 and not commit.readers
     saving.wait()
-    other = Run("tp4", seed=1)
-    flow.checkpoint.load(tmp_path, other.state())
-    assert_same(other.values(), wanted)
+    assert_saved(tmp_path, wanted)
 
 
 def test_a_graphs_call_and_lbfgs_wait_too(world, tmp_path, slow_copies):

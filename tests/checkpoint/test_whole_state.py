@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from launched import run_ranks
+from strategy_runs import values_of
 from torch.utils.data import Dataset
 
 import onefold as flow
@@ -78,12 +79,8 @@ class Run:
 
     def values(self):
         """Every number of the state, by name."""
-        found = {name: x.numpy() for name, x in self.model.state_dict().items()}
-        for number, param in enumerate(self.model.parameters()):
-            for key, x in self.optimizer.state[param].items():
-                found[f"{number}.{key}"] = x.numpy() if isinstance(x, flow.Tensor) else float(x)
-        lr = self.optimizer.param_groups[0]["lr"]
-        return {**found, "lr": lr, "scale": self.scaler.get_scale()}
+        scale = self.scaler.get_scale()
+        return {**values_of(self.model, self.optimizer), "scale": scale}
 
 
 class Step(nn.Graph):
