@@ -52,9 +52,13 @@ FLOAT32 = frozenset(
     """.split()
 )
 
-# Of the latter, those that read a first input of half precision as it is, and are told by their
-# last attribute to give float32: a cast would write the logits in float32, and read them again.
-WIDENING = frozenset(["cross_entropy", "cross_entropy_with_lse"])
+# What gives float32 of inputs of half precision: the last attribute tells it to. A cast would write
+# the logits in float32, and read them again.
+WIDENING = frozenset(
+    """
+    cross_entropy cross_entropy_with_lse linear_cross_entropy linear_cross_entropy_with_grads
+    """.split()
+)
 
 # Computed in float32 and rounded once, whatever the inputs are.
 AS_GIVEN = frozenset(["rotary"])
@@ -95,7 +99,10 @@ def in_mixed_precision(
     dtype = dtype_of_inputs(op_name, metas, low)
     if dtype is None:
         return slots, attrs
+    made = tuple([cast(dtype, slot) for slot in slots])
+    if op_name not in WIDENING:
+        return made, attrs
     first = slots[0]
-    if op_name in WIDENING and isinstance(first, Tensor) and first.dtype in DTYPES:
-        return (first, *[cast(dtype, slot) for slot in slots[1:]]), (*attrs[:-1], dtype)
-    return tuple([cast(dtype, slot) for slot in slots]), attrs
+    if isinstance(first, Tensor) and first.dtype in DTYPES:
+        made = (first, *made[1:])
+    return made, (*attrs[:-1], torch.float32)
