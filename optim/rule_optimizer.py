@@ -94,12 +94,17 @@ class RuleOptimizer(Optimizer):
             lists = _of_real(lists) if first.is_complex() else lists
             if copies is None:
                 writes += self.update_lists(part.group, lists, at)
-            elif self.has_triton_kernel(first):
-                writes += RuleOptimizer.update_lists(self, part.group, lists, at, copies)
             else:
-                writes += self.update_lists(part.group, lists, at)
-                writes.append(partial(_copying, copies, lists[0]))
+                writes += self.update_with_copies(part.group, lists, at, copies)
         return writes
+
+    def update_with_copies(
+        self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor]
+    ) -> Iterable[Write]:
+        """`update_lists`, after which copies of the parameters have the new values, too."""
+        if self.has_triton_kernel(lists[0][0]):
+            return self._update_by_rule(group, lists, at, copies)
+        return [*self.update_lists(group, lists, at), partial(_copying, copies, lists[0])]
 
     def has_triton_kernel(self, like: torch.Tensor) -> bool:
         """Whether a rule is a Triton kernel for such tensors; torch may have a function for it."""
@@ -114,14 +119,13 @@ class RuleOptimizer(Optimizer):
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         begin(part.params, part.states, keys)
 
-    def update_lists(
-        self,
-        group: Group,
-        lists: Lists,
-        at: LocalStep,
-        copies: list[torch.Tensor] | None = None,
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+        """The update of local tensors of one device and dtype."""
+        return self._update_by_rule(group, lists, at)
+
+    def _update_by_rule(
+        self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor] | None = None
     ) -> Iterable[Write]:
-        """The update of local tensors of one device and dtype, and of copies in another dtype."""
         keys = self._tensor_names(group)
         return updates_by_rule(
             type(self).rule,

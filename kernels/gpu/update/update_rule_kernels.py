@@ -254,3 +254,18 @@ CASES = [
         *[(tl.float32, True, (*rule, False)) for rule in _ADAPTIVE],
     )
 ]  # fmt: skip
+CASES += [
+    Case(
+        _update,
+        ("*i64", "*fp64", None, "*fp32", "*fp32", "i64?"),
+        (
+            block_update(rule, states, numbers, flags, decayed, copied=tl.bfloat16),
+            3 + len(states), tl.float32, False, True, True, True, BLOCK,
+        ),
+        warps=8,
+    )
+    for rule, states, numbers, flags, decayed in (
+        (update_rules.adam, _MOMENTS, (*_ADAM, "decay"), (), False),
+        (*_SGD, _NESTEROV, True),
+    )
+]  # fmt: skip
