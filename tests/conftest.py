@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-import hypothesis
 import pytest
 import torch
+from missing_packages import hypothesis
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     import triton_interpreter

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 from ...errors import OnefoldValueError
@@ -14,27 +13,9 @@ from ..gpu.launch.aot_cases import TARGETS
 from ..gpu.launch.jit_kernel import INTERPRETED
 from . import budget, compile_kernel, workers
 from .facts import Facts
+from .progress import Progress
 
 _LIMIT = 120.0  # seconds for one compilation
-
-
-class _Progress:
-    """Progress: one line that is overwritten on a terminal, a line per tenth elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.ended, self.since = total, 0, time.monotonic()
-
-    def step(self, text: str) -> None:
-        self.ended += 1
-        seconds = time.monotonic() - self.since
-        line = f"{self.ended}/{self.total} compiled, {seconds:.0f} s"
-        if sys.stderr.isatty():
-            last = "\n" if self.ended == self.total else ""
-            print(f"\r\x1b[K{line}  {text[:60]}", end=last, file=sys.stderr, flush=True)
-        elif self.ended == self.total or self.ended * 10 // self.total > (
-            (self.ended - 1) * 10 // self.total
-        ):
-            print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     found: dict[str, Facts] = {}
     failed: list[str] = []
-    progress = _Progress(len(wanted))
+    progress = Progress(len(wanted), "compiled")
 
     def done(task: tuple[str, str, Path], facts: Facts | None, error: str) -> None:
         name = " ".join(task[:2])
