@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -22,12 +23,15 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
+from ... import interpreter
 from .launch_trace import Argument, Compiled, Grid, active
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
 ON_AMD = torch.version.hip is not None
 INTERPRETED = bool(knobs.runtime.interpret)
+if INTERPRETED:
+    import_module(f"{interpreter.__name__}.repair").apply()
 
 
 class Kernel:
