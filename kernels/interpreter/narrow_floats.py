@@ -38,7 +38,8 @@ def decode(bits: np.ndarray, name: str) -> np.ndarray:
     if name == BFLOAT16:
         word: np.ndarray = bits.astype(np.uint32) << 16
         return word.view(np.float32)
-    return _DECODED[name][bits]
+    values: np.ndarray = _DECODED[name][bits]
+    return values
 
 
 @np.errstate(all="ignore")

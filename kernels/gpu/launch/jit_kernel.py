@@ -115,7 +115,11 @@ class Kernel:
         """Compile the form for these arguments and run it once."""
         assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         with torch.cuda.device(device):
-            compiled: Compiled = self.jit[grid](*args, **options)
+            return self.bound(grid, args, options)
+
+    def bound(self, grid: Grid, args: tuple[object, ...], options: dict[str, int]) -> Compiled:
+        """Let Triton bind the arguments, compile the form if it is new, and run it."""
+        compiled: Compiled = self.jit[grid](*args, **options)
         return compiled
 
     def prepared(
