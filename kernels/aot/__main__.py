@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldError, OnefoldValueError
 from ..gpu.launch import configs
 from ..gpu.launch.aot_cases import TARGETS
 from ..gpu.launch.jit_kernel import INTERPRETED
-from . import budget, compile_kernel, workers
+from . import budget, cache_folder, compile_kernel, fill_cache, workers
 from .facts import Facts
 from .progress import Progress
 
@@ -21,6 +21,11 @@ _LIMIT = 120.0  # seconds for one compilation
 def main(arguments: list[str] | None = None) -> int:
     """Compile, then compare or write. Returns the exit status."""
     options = _parse(arguments)
+    if options.install:
+        print(f"{cache_folder.install(options.install)} forms installed")
+        return 0
+    if options.cache:
+        return fill_cache.fill(options.cache, options.programs, options.processes)
     if INTERPRETED:
         raise OnefoldValueError(
             "TRITON_INTERPRET=1 is set, so kernels are interpreted and cannot be compiled. "
@@ -57,13 +62,25 @@ def main(arguments: list[str] | None = None) -> int:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m onefold.kernels.aot",
-        description="Compile every Triton kernel for every target and compare with the budget.",
+        description="Compile every Triton kernel for every target and compare with the budget. "
+        "With --cache or --install: carry compiled forms to a machine with a GPU.",
     )
     parser.add_argument("--write", action="store_true", help="make what is found the budget")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument(
         "--table", type=Path, default=configs.PATH, help="configurations to compile besides"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="fill this folder with what programs launch"
+    )
+    parser.add_argument(
+        "--programs", nargs="+", default=[], metavar="PROGRAM",
+        help='for --cache: files with their arguments, such as "train.py --steps 2"; whole '
+        "training steps of benchmarks/ where none is named",
+    )  # fmt: skip
+    parser.add_argument(
+        "--install", type=Path, metavar="FOLDER", help="copy such a folder into Triton's cache"
     )
     parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) // 2))
     return parser.parse_args(arguments)
@@ -115,4 +132,7 @@ def _report(found: dict[str, Facts], failed: list[str], budgeted: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OnefoldError as error:
+        sys.exit(f"error: {error}")
