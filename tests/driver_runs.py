@@ -89,9 +89,9 @@ def chosen(one):
     return [x for x in all_samples() if not one or met.update([x.name]) or met[x.name] == 1]
 
 
-def run_step(kind, name, number):
-    """The problems of a training step of a model, or of an optimizer's step."""
-    if kind == "model":
+def run_step(name, number):
+    """The problems of a training step of a model in a mode, or of a step of an optimizer."""
+    if name:
         step, called = driver_models.training_step, (name, MODES[number])
     else:
         step, called = driver_models.optimizer_step, OPTIMIZERS[number]
@@ -118,13 +118,13 @@ def torch_faults(work):
 def work(kind, *task):
     """One task, in a worker."""
     torch.set_num_threads(1)
-    return run_samples(*task) if kind == "samples" else run_step(kind, *task)
+    return run_samples(*task) if kind == "samples" else run_step(*task)
 
 
 def tasks(everything):
     """What to run, the longest first."""
-    found = [("model", name, mode) for name in driver_models.MODELS for mode in range(len(MODES))]
-    found += [("optimizer", "", number) for number in range(len(OPTIMIZERS))]
+    found = [("step of", name, mode) for name in driver_models.MODELS for mode in range(len(MODES))]
+    found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
     runs = [("float32", "binary", True), ("bfloat16", "ir", False), ("float64", "none", False)]
     if everything:
         runs = [(dtype, "binary", False) for dtype in ("float32", "bfloat16", "float64")]
