@@ -25,10 +25,12 @@ from triton.runtime import driver
 
 from ... import interpreter
 from .launch_trace import Argument, Compiled, Grid, active
+from .launcher_version import StartedByTriton, is_known
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
 ON_AMD = torch.version.hip is not None
+STARTED_DIRECTLY = is_known(triton.__version__)
 INTERPRETED = bool(knobs.runtime.interpret)
 if INTERPRETED:
     import_module(f"{interpreter.__name__}.repair").apply()
@@ -120,7 +122,7 @@ class Kernel:
     def bound(self, grid: Grid, args: tuple[object, ...], options: dict[str, int]) -> Compiled:
         """Let Triton bind the arguments, compile the form if it is new, and run it."""
         compiled: Compiled = self.jit[grid](*args, **options)
-        return compiled
+        return compiled if STARTED_DIRECTLY else StartedByTriton(self.jit, args, options)
 
     def prepared(
         self,

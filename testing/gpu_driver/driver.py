@@ -1,14 +1,4 @@
-"""A GPU driver for Triton that needs no GPU: kernels are compiled, launches are checked, none runs.
-
-Tensors lie on the CPU, and Triton kernels are chosen for them. Everything up to the GPU is real:
-the host code of ops and its replay, the binding of arguments, what forms are specialized on, and
-the compilation for sm_90. In place of CUDA's launcher stands one that checks each launch. What
-kernels would have written is zero, so a program that depends on values takes the way for zeros.
-
-    python -m onefold.testing.gpu_driver train.py --steps 2
-
-runs a program this way and prints what it launched and each problem; with problems it exits with 1.
-"""
+"""GpuDriver: stands in for CUDA in this process; binds, compiles and checks, and runs nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +17,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime import _allocation, driver
 
-from ..engine.dispatch_plan import clear_plans
-from ..env import KERNELS
-from ..errors import OnefoldRuntimeError
-from ..kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, select
-from ..kernels.aot.compile_kernel import GPUS, compile_source
-from ..kernels.aot.facts import SHARED
-from ..kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
+from ...engine.dispatch_plan import clear_plans
+from ...env import KERNELS
+from ...errors import OnefoldRuntimeError
+from ...kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, select
+from ...kernels.aot.compile_kernel import GPUS, compile_source
+from ...kernels.aot.facts import SHARED
+from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
 from .launch_checks import Form, form_faults, launch_faults
 from .lowering import lower
 from .torch_work import TorchWork

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..kernels.aot.facts import Facts, beyond
+from ...kernels.aot.facts import Facts, beyond
 
 _GRID = (2**31 - 1, 65535, 65535)
 _THREADS = 1024  # of one program

@@ -1,0 +1,168 @@
+"""Runs samples, training steps and optimizers on the driver without a GPU, and lists problems.
+
+    python tests/driver_runs.py         # what CI runs
+    python tests/driver_runs.py --all   # every sample in three dtypes, compiled to binaries
+
+Forms are compiled in parallel, into Triton's cache. Ends with 1 where there is a problem.
+"""
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from functools import cache
+
+import driver_models
+import samples
+import torch
+import torch_inside
+from driver_models import MODES, OPTIMIZERS
+
+from onefold import FallbackWarning
+from onefold.errors import OnefoldRuntimeError
+from onefold.kernels.aot import workers
+from onefold.kernels.gpu.launch import trace_cache
+from onefold.testing.gpu_driver import GpuDriver
+from onefold.testing.sample_checks import local_results
+
+NAMED = {"float64": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+CHUNK = 24  # samples of one task
+STEPS = 3  # the second traces, the third replays
+LIMIT = 600.0  # seconds for one task
+# torch computes these rows, and has them in no narrow dtype on the CPU.
+TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
+_ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
+_NUMBERS = "single numbers on the device, so that nothing waits for them"
+_READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
+# What the steps may leave to torch: by module and operators ("*" for all), and why.
+IN_STEPS = {
+    "engine.ops.creation": ("arange mul add _to_copy", "ranges are made by torch"),
+    "kernels.gpu.update.pointer_table": ("*", _ON_HOST),
+    "optim.clip": ("pow sum add reciprocal mul clamp _to_copy", _NUMBERS),
+    "optim.counted_on_host": ("_local_scalar_dense", _ON_HOST),
+    "optim.device_scalar": ("_local_scalar_dense", _READ),
+    "optim.lamb": ("gt bitwise_and mul div where scalar_tensor stack", _NUMBERS),
+    "optim.lars": ("gt bitwise_and add mul div where scalar_tensor stack", _NUMBERS),
+    "optim.optimizer": ("zeros_like", "memory of the updates, at the first step of LAMB"),
+    "optim.tensor_norms": ("sqrt", _NUMBERS),
+    "engine.commit": ("add_ copy_ mul_", "torch's lists of updates: Adafactor and Muon"),
+    "optim.adafactor": ("*", "matrices are updated by torch's operators, one after the other"),
+    "optim.muon": ("*", "the products are torch's, on matrices of any size"),
+    "optim.lbfgs": ("*", "vectors of all parameters, and decisions on the host"),
+    "engine.values": ("_local_scalar_dense", "what LBFGS asks of a loss"),
+}
+
+
+@cache
+def all_samples():
+    return samples.load()
+
+
+def run_samples(dtype, depth, first, last, one):
+    """The problems of samples by their numbers; of `one` for each op, or of all."""
+    named = NAMED[dtype]
+
+    def change(value):
+        return value if named is None or value.dtype != torch.float64 else value.to(named)
+
+    texts = []
+    trace_cache.AT_ONCE = True  # so that the second call is replayed
+    with warnings.catch_warnings(), GpuDriver(depth) as gpu:
+        warnings.simplefilter("ignore", FallbackWarning)
+        for sample in chosen(one)[first:last]:
+            known = len(gpu.problems)
+            try:
+                for _ in range(2):
+                    local_results(sample, second=False, change=change)
+            except OnefoldRuntimeError as error:
+                if named is None or not any(text in str(error) for text in TORCH_HAS_NONE):
+                    texts.append(f"{sample!r} in {dtype}: {error}")
+            texts += [f"{sample!r} in {dtype}: {found}" for found in gpu.problems[known:]]
+    return texts, gpu.launches.total(), len(gpu.forms)
+
+
+def chosen(one):
+    """All samples, or the first of each op."""
+    met = Counter()
+    return [x for x in all_samples() if not one or met.update([x.name]) or met[x.name] == 1]
+
+
+def run_step(name, number):
+    """The problems of a training step of a model in a mode, or of a step of an optimizer."""
+    if name:
+        step, called = driver_models.training_step, (name, MODES[number])
+    else:
+        step, called = driver_models.optimizer_step, OPTIMIZERS[number]
+    with GpuDriver() as gpu:
+        run = step(*called)
+        for _ in range(STEPS - 1):
+            run()
+        gpu.torch_work.clear()
+        run()
+    title = " ".join(map(str, called))
+    texts = [f"{title}: {problem}" for problem in gpu.problems]
+    texts += [f"{title}: {text}" for text in torch_faults(gpu.torch_work)]
+    return texts, gpu.launches.total(), len(gpu.forms)
+
+
+def torch_faults(work):
+    """What torch computed in a step, and is not listed."""
+    for (module, operator), count in sorted(work.items()):
+        allowed = IN_STEPS.get(module, ("", ""))[0].split()
+        if operator not in {*allowed, *torch_inside.ALLOWED} and allowed != ["*"]:
+            yield f"{module} leaves {operator} to torch, {count} times"
+
+
+def work(kind, *task):
+    """One task, in a worker."""
+    torch.set_num_threads(1)
+    return run_samples(*task) if kind == "samples" else run_step(*task)
+
+
+def tasks(everything):
+    """What to run, the longest first."""
+    found = [("step of", name, mode) for name in driver_models.MODELS for mode in range(len(MODES))]
+    found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
+    runs = [("float32", "binary", True), ("bfloat16", "ir", False), ("float64", "none", False)]
+    if everything:
+        runs = [(dtype, "binary", False) for dtype in ("float32", "bfloat16", "float64")]
+    for dtype, depth, one in runs:
+        size = CHUNK if depth == "binary" else 10 * CHUNK
+        found += [
+            ("samples", dtype, depth, first, first + size, one)
+            for first in range(0, len(chosen(one)), size)
+        ]
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="every sample, compiled to binaries")
+    parser.add_argument("--match", default="", help="only tasks whose text has this in it")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    todo = [task for task in tasks(options.all) if options.match in " ".join(map(str, task))]
+    problems, totals, began = [], Counter(), time.monotonic()
+
+    def done(task, result, error):
+        title = " ".join(map(str, task))
+        if result is None:
+            problems.append(f"{title}: {error}")
+            return
+        texts, launches, forms = result
+        problems.extend(texts)
+        totals.update(launches=launches, forms=forms)
+        seconds = time.monotonic() - began
+        print(f"{seconds:4.0f} s  {title}: {launches} launches, {forms} forms", flush=True)
+
+    workers.run(work, todo, options.processes, LIMIT, done)
+    for text in dict.fromkeys(problems):
+        print(text)
+    print(f"{totals['launches']} launches, {totals['forms']} forms, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
