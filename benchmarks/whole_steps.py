@@ -53,6 +53,7 @@ CHECKED = 3  # steps whose losses are compared, which also warm up
 STEPS, ROUNDS = 5, 5  # steps in a round
 AGREE = 0.02  # the relative difference of losses in bfloat16
 RATE = 1e-4
+FORMS_BATCH = 2  # of --forms: larger batches launch the same forms
 LIMIT = 300.0  # seconds for one candidate
 MEMORY = ("OutOfMemoryError", "out of memory")
 Step = Callable[[], Any]
@@ -152,7 +153,7 @@ def measure(name: str, size: Size, batch: int, candidate: str) -> timing.Results
 
 def launch_forms(name: str, size: Size) -> None:
     """Run Onefold's steps for the forms that they launch; see `onefold.testing.form_cache`."""
-    for batch in (1, size["most"]):
+    for batch in (1, min(size["most"], FORMS_BATCH)):
         for candidate in ("eager", "graph"):
             step = onefold_step(name, size, batch, candidate, drawn=False)
             for _ in range(3):  # first, then traced, then replayed

@@ -24,7 +24,8 @@ from triton.compiler import ASTSource
 from ..kernels.aot.cache_folder import compile_and_keep
 from ..kernels.aot.compile_kernel import GPUS
 from ..kernels.aot.progress import Progress
-from .gpu_driver import ARCHITECTURE, GpuDriver
+from .gpu_driver import GpuDriver
+from .gpu_driver.driver import ARCHITECTURE
 
 Source = tuple[ASTSource, dict[str, Any]]  # a form before it is compiled, and its options
 _sources: list[Source] = []  # what the processes that are forked from this one compile
