@@ -20,7 +20,7 @@ from ...errors import OnefoldError, OnefoldRuntimeError, OnefoldValueError
 from ..aot.progress import Progress
 from ..gpu.launch import configs
 from ..gpu.launch.registry import all_tuned
-from . import gpu_timer, prune
+from . import config_pruning, gpu_timer
 from .config_search import WRONG, Found, Outcome, Timer, form_of, search
 from .saved_rows import Rows
 
@@ -63,7 +63,7 @@ def tune(session: Session, entries: Sequence[Entry]) -> None:
     """
     for kernel in dict.fromkeys(entry[0].kernel for entry in entries):
         mine = [entry for entry in entries if entry[0].kernel == kernel]
-        if session.processes and prune.can_compile(session.arch):
+        if session.processes and config_pruning.can_compile(session.arch):
             _compile(session, mine)
         for entry in mine:
             if session.expired():
@@ -74,18 +74,18 @@ def tune(session: Session, entries: Sequence[Entry]) -> None:
 
 def _compile(session: Session, entries: Sequence[Entry]) -> None:
     """Compile in parallel what is not known, and keep rows of what is not worth measuring."""
-    tasks: list[prune.Task] = []
-    names: dict[prune.Task, str] = {}
+    tasks: list[config_pruning.Task] = []
+    names: dict[config_pruning.Task, str] = {}
     for tuned, dtype, shape_class in entries:
         name = session.name((tuned, dtype, shape_class))
         _, *others = tuned.allowed(dtype, tuned.shapes[shape_class])
         new = [config for config in others if form_of(config) not in session.rows.known[name]]
-        found = prune.tasks_of(tuned, dtype, shape_class, new, session.arch)
+        found = config_pruning.tasks_of(tuned, dtype, shape_class, new, session.arch)
         names |= dict.fromkeys(found, name)
         tasks += found
     bar = Progress(len(tasks), "configurations compiled")
 
-    def done(task: prune.Task, why: str) -> None:
+    def done(task: config_pruning.Task, why: str) -> None:
         bar.step(names[task])
         if why:
             session.rows.add(names[task], dict(task[3]), why)
@@ -94,7 +94,7 @@ def _compile(session: Session, entries: Sequence[Entry]) -> None:
 
     with suppress(_OutOfTime):
         if tasks:
-            prune.compile_all(tasks, session.processes, done)
+            config_pruning.compile_all(tasks, session.processes, done)
 
 
 def _tune_entry(session: Session, entry: Entry) -> None:

@@ -12,7 +12,7 @@ from triton.runtime.errors import OutOfResources
 from onefold.errors import OnefoldValueError
 from onefold.kernels.gpu.launch import configs, registry
 from onefold.kernels.gpu.launch.configs import Tuned
-from onefold.kernels.tune import gpu_timer, prune
+from onefold.kernels.tune import config_pruning, gpu_timer
 from onefold.kernels.tune.config_search import WRONG, form_of, search
 from onefold.kernels.tune.saved_rows import Rows
 
@@ -140,9 +140,9 @@ def test_configurations_are_compiled_in_parallel_and_those_without_hope_left_out
     tuned = registry.all_tuned()["softmax"]
     shape_class = next(iter(tuned.shapes))
     good, bad = {"kept": 1, "block": 1024, "warps": 4}, {"kept": 64, "block": 1024, "warps": 1}
-    tasks = prune.tasks_of(tuned, BF16, shape_class, [good, bad], "sm_90")
+    tasks = config_pruning.tasks_of(tuned, BF16, shape_class, [good, bad], "sm_90")
     found = {}
-    prune.compile_all(tasks, 2, found.__setitem__)
+    config_pruning.compile_all(tasks, 2, found.__setitem__)
     assert found[tasks[0]] == ""
     assert "spills" in found[tasks[1]]
 

@@ -59,7 +59,7 @@ def judge(found: Sequence[Facts], arch: str) -> str:
     """Why none of these forms of a configuration can be the fastest, or "".
 
     >>> from onefold.kernels.aot.facts import Facts
-    >>> from onefold.kernels.tune.prune import judge
+    >>> from onefold.kernels.tune.config_pruning import judge
     >>> judge([Facts(255, 4000, 1024, 128, 16, 1, 16, "", False)], "sm_90")
     'spills 4000 bytes'
     >>> judge([Facts(128, 0, 300000, 128, 16, 1, 16, "", False)], "sm_90")
