@@ -33,6 +33,10 @@ STEPS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
 # torch computes these rows, and has them in no narrow dtype on the CPU.
 TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
+# What stays as it is: the name of a kernel and what is said of it, and why.
+ACCEPTED = {
+    ("pointwise_sin", "spills 8 bytes a thread"): "around libdevice's function for large angles",
+}
 _ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
 _NUMBERS = "single numbers on the device, so that nothing waits for them"
 _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
@@ -79,8 +83,15 @@ def run_samples(dtype, depth, first, last, one):
             except OnefoldRuntimeError as error:
                 if named is None or not any(text in str(error) for text in TORCH_HAS_NONE):
                     texts.append(f"{sample!r} in {dtype}: {error}")
-            texts += [f"{sample!r} in {dtype}: {found}" for found in gpu.problems[known:]]
+            texts += [f"{sample!r} in {dtype}: {text}" for text in wrong(gpu.problems[known:])]
     return texts, gpu.launches.total(), len(gpu.forms)
+
+
+def wrong(problems):
+    """The problems that are not accepted, as text."""
+    for problem in problems:
+        if (problem.form.partition("(")[0], problem.text) not in ACCEPTED:
+            yield str(problem)
 
 
 def chosen(one):
@@ -102,7 +113,7 @@ def run_step(name, number):
         gpu.torch_work.clear()
         run()
     title = " ".join(map(str, called))
-    texts = [f"{title}: {problem}" for problem in gpu.problems]
+    texts = [f"{title}: {text}" for text in wrong(gpu.problems)]
     texts += [f"{title}: {text}" for text in torch_faults(gpu.torch_work)]
     return texts, gpu.launches.total(), len(gpu.forms)
 

@@ -16,7 +16,7 @@ from onefold.errors import OnefoldRuntimeError
 from onefold.kernels.aot.facts import Facts
 from onefold.kernels.gpu.launch import jit_kernel
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
-from onefold.testing.gpu_driver import Form, GpuDriver, __main__ as command
+from onefold.testing.gpu_driver import Form, GpuDriver, Problem, __main__ as command
 from onefold.testing.gpu_driver.launch_checks import form_faults, launch_faults
 
 FACTS = Facts(64, 0, 1024, 128, 16, 1, 16, "", False)
@@ -294,6 +294,12 @@ def test_a_step_of_training_and_of_every_optimizer():
             driver_models.optimizer_step(name, options)()
     assert gpu.problems == []
     assert gpu.launches["_update"] > len(driver_models.OPTIMIZERS) / 2
+
+
+def test_what_is_accepted_is_of_one_kernel():
+    spilling = Problem("pointwise_sin(x0: *fp32)", "spills 8 bytes a thread")
+    other = Problem("pointwise_sinh(x0: *fp32)", "spills 8 bytes a thread")
+    assert list(driver_runs.wrong([spilling, other])) == [str(other)]
 
 
 def test_a_task_of_samples_reports_what_is_wrong(monkeypatch):
