@@ -18,18 +18,20 @@ import driver_models
 import samples
 import torch
 import torch_inside
-from driver_models import MODES, OPTIMIZERS
+from driver_models import OPTIMIZERS, STEPS
 
 from onefold import FallbackWarning
+from onefold.distributed.world import virtual_world
+from onefold.engine.placement import Placement
 from onefold.errors import OnefoldRuntimeError
 from onefold.kernels.aot import workers
 from onefold.kernels.gpu.launch import trace_cache
 from onefold.testing.gpu_driver import GpuDriver
-from onefold.testing.sample_checks import local_results
+from onefold.testing.sample_checks import global_results, local_results, spread
 
 NAMED = {"float64": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 CHUNK = 24  # samples of one task
-STEPS = 3  # the second traces, the third replays
+CALLS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
 # torch computes these rows, and has them in no narrow dtype on the CPU.
 TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
@@ -43,6 +45,7 @@ _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
 # What the steps may leave to torch: by module and operators ("*" for all), and why.
 IN_STEPS = {
     "engine.ops.creation": ("arange mul add _to_copy", "ranges are made by torch"),
+    "kernels.gpu.launch.trace_cache": ("copy_", "copies that make a tensor dense, replayed"),
     "kernels.gpu.update.pointer_table": ("*", _ON_HOST),
     "optim.clip": ("pow sum add reciprocal mul clamp _to_copy", _NUMBERS),
     "optim.counted_on_host": ("_local_scalar_dense", _ON_HOST),
@@ -64,8 +67,11 @@ def all_samples():
     return samples.load()
 
 
-def run_samples(dtype, depth, first, last, one):
-    """The problems of samples by their numbers; of `one` for each op, or of all."""
+def run_samples(dtype, depth, first, last, one, ranks):
+    """The problems of samples by their numbers, on local tensors or on two ranks.
+
+    Of `one` for each op, or of all.
+    """
     named = NAMED[dtype]
 
     def change(value):
@@ -73,18 +79,31 @@ def run_samples(dtype, depth, first, last, one):
 
     texts = []
     trace_cache.AT_ONCE = True  # so that the second call is replayed
-    with warnings.catch_warnings(), GpuDriver(depth) as gpu:
+    with warnings.catch_warnings(), virtual_world(), GpuDriver(depth) as gpu:
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in chosen(one)[first:last]:
             known = len(gpu.problems)
             try:
-                for _ in range(2):
-                    local_results(sample, second=False, change=change)
+                for layout in layouts(sample) if ranks == "two ranks" else [None]:
+                    for _ in range(2):
+                        results(sample, layout, change)
             except OnefoldRuntimeError as error:
                 if named is None or not any(text in str(error) for text in TORCH_HAS_NONE):
                     texts.append(f"{sample!r} in {dtype}: {error}")
             texts += [f"{sample!r} in {dtype}: {text}" for text in wrong(gpu.problems[known:])]
     return texts, gpu.launches.total(), len(gpu.forms)
+
+
+def layouts(sample):
+    """Some combinations of layouts of the tensors of a sample on two ranks."""
+    return spread(sample.tensors(), Placement("cpu", [0, 1]), 2, sample.seed)
+
+
+def results(sample, layout, change):
+    """Run a sample forward and backward."""
+    if layout is None:
+        return local_results(sample, second=False, change=change)
+    return global_results(sample, Placement("cpu", [0, 1]), layout, change=change)
 
 
 def wrong(problems):
@@ -100,15 +119,15 @@ def chosen(one):
     return [x for x in all_samples() if not one or met.update([x.name]) or met[x.name] == 1]
 
 
-def run_step(name, number):
-    """The problems of a training step of a model in a mode, or of a step of an optimizer."""
-    if name:
-        step, called = driver_models.training_step, (name, MODES[number])
+def run_step(model, which):
+    """The problems of a training step of a model in a mode, or of an optimizer by its number."""
+    if model:
+        step, called = driver_models.training_step, (model, which)
     else:
-        step, called = driver_models.optimizer_step, OPTIMIZERS[number]
+        step, called = driver_models.optimizer_step, OPTIMIZERS[which]
     with GpuDriver() as gpu:
         run = step(*called)
-        for _ in range(STEPS - 1):
+        for _ in range(CALLS - 1):
             run()
         gpu.torch_work.clear()
         run()
@@ -134,15 +153,24 @@ def work(kind, *task):
 
 def tasks(everything):
     """What to run, the longest first."""
-    found = [("step of", name, mode) for name in driver_models.MODELS for mode in range(len(MODES))]
+    found = [("step of", model, mode) for model, mode in STEPS]
     found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
-    runs = [("float32", "binary", True), ("bfloat16", "ir", False), ("float64", "none", False)]
+    runs = [
+        ("float32", "binary", True, "local"),
+        ("bfloat16", "ir", False, "local"),
+        ("float64", "none", False, "local"),
+        ("float32", "none", True, "two ranks"),
+    ]
     if everything:
-        runs = [(dtype, "binary", False) for dtype in ("float32", "bfloat16", "float64")]
-    for dtype, depth, one in runs:
+        runs = [
+            (dtype, "binary", False, ranks)
+            for dtype in ("float32", "bfloat16", "float64")
+            for ranks in ("local", "two ranks")
+        ]
+    for dtype, depth, one, ranks in runs:
         size = CHUNK if depth == "binary" else 10 * CHUNK
         found += [
-            ("samples", dtype, depth, first, first + size, one)
+            ("samples", dtype, depth, first, first + size, one, ranks)
             for first in range(0, len(chosen(one)), size)
         ]
     return found

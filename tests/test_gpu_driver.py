@@ -303,9 +303,9 @@ def test_what_is_accepted_is_of_one_kernel():
 
 
 def test_a_task_of_samples_reports_what_is_wrong(monkeypatch):
-    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, True)
+    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, True, "two ranks")
     assert (texts, launches > 20, forms > 5) == ([], True, True)
     here = "onefold.testing.gpu_driver.driver.launch_faults"
     monkeypatch.setattr(here, lambda *given: ["wrong"])
-    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, True)
+    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, True, "local")
     assert texts and all(" in float64: wrong\n    in " in text for text in texts)
