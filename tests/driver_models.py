@@ -97,8 +97,24 @@ class ConvNet(nn.Module):
 
 
 MODELS = {"gpt": (GPTBlock, nn.LayerNorm), "llama": (LlamaBlock, nn.RMSNorm)}
+
+
+class Products(nn.Module):
+    """Products that are large enough for descriptors, with epilogues, and a loss in parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(1024, 4096), nn.Linear(4096, 1024, bias=False)
+        self.head = nn.Linear(1024, 8192, bias=False)
+
+    def forward(self, x, wanted):
+        y = x + self.down(F.gelu(self.up(x)))
+        return F.linear_cross_entropy(y, self.head.weight, wanted)
+
+
+OTHERS = {"convnet": ConvNet, "products": Products}
 MODES = ("eager", "graph", "eager amp", "graph amp")
-STEPS = [(model, mode) for model in (*MODELS, "convnet") for mode in MODES]
+STEPS = [(model, mode) for model in (*MODELS, *OTHERS) for mode in MODES]
 
 
 class Training(nn.Graph):
@@ -119,11 +135,13 @@ class Training(nn.Graph):
 def training_step(model, mode):
     """A function that does a training step: of a model by name, in one of the modes."""
     amp = mode.endswith("amp")
-    made = ConvNet() if model == "convnet" else LanguageModel(*MODELS[model])
+    made = LanguageModel(*MODELS[model]) if model in MODELS else OTHERS[model]()
     optimizer = flow.optim.AdamW(made.parameters(), lr=1e-3, weight_decay=0.1)
     given = [flow.zeros(ROWS, LENGTH, dtype=flow.int64) for _ in range(2)]
     if model == "convnet":
         given = [flow.zeros(ROWS, 3, 112, 112), flow.zeros(ROWS, dtype=flow.int64)]
+    elif model == "products":
+        given = [flow.zeros(4096, 1024), flow.zeros(4096, dtype=flow.int64)]
     if mode.startswith("graph"):
         graph = Training(made, optimizer, amp)
         return lambda: graph(*given)
