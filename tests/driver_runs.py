@@ -24,12 +24,15 @@ from onefold import FallbackWarning
 from onefold.distributed.world import virtual_world
 from onefold.engine.placement import Placement
 from onefold.errors import OnefoldRuntimeError
-from onefold.kernels.aot import workers
+from onefold.kernels.aot import budget, workers
+from onefold.kernels.aot.compile_kernel import COMPILER
 from onefold.kernels.gpu.launch import trace_cache
 from onefold.testing.gpu_driver import GpuDriver
 from onefold.testing.sample_checks import global_results, local_results, spread
 
 NAMED = {"float64": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+NOTE = "note: "  # is printed, and does not fail
+ALL = 10**6  # samples of each op
 CHUNK = 24  # samples of one task
 CALLS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
@@ -67,11 +70,8 @@ def all_samples():
     return samples.load()
 
 
-def run_samples(dtype, depth, first, last, one, ranks):
-    """The problems of samples by their numbers, on local tensors or on two ranks.
-
-    Of `one` for each op, or of all.
-    """
+def run_samples(dtype, depth, first, last, most, ranks):
+    """The problems of samples by their numbers among `most` of each op, on one rank or two."""
     named = NAMED[dtype]
 
     def change(value):
@@ -81,7 +81,7 @@ def run_samples(dtype, depth, first, last, one, ranks):
     trace_cache.AT_ONCE = True  # so that the second call is replayed
     with warnings.catch_warnings(), virtual_world(), GpuDriver(depth) as gpu:
         warnings.simplefilter("ignore", FallbackWarning)
-        for sample in chosen(one)[first:last]:
+        for sample in chosen(most)[first:last]:
             known = len(gpu.problems)
             try:
                 for layout in layouts(sample) if ranks == "two ranks" else [None]:
@@ -110,7 +110,46 @@ def wrong(problems):
     """The problems that are not accepted, as text."""
     for problem in problems:
         if (problem.form.partition("(")[0], problem.text) not in ACCEPTED:
-            yield str(problem)
+            note = problem.text.startswith("spills") and not is_budgeted()
+            yield f"{NOTE if note else ''}{problem}"
+
+
+@cache
+def is_budgeted():
+    """Whether tiles were chosen for this version of Triton: with others some forms may spill."""
+    return budget.read(budget.PATH)[1] == COMPILER
+
+
+def chosen(most):
+    """The first samples of each op."""
+    met = Counter()
+    return [x for x in all_samples() if met.update([x.name]) or met[x.name] <= most]
+
+
+def layouts(sample):
+    """Some combinations of layouts of the tensors of a sample on two ranks."""
+    return spread(sample.tensors(), Placement("cpu", [0, 1]), 2, sample.seed)
+
+
+def results(sample, layout, change):
+    """Run a sample forward and backward."""
+    if layout is None:
+        return local_results(sample, second=False, change=change)
+    return global_results(sample, Placement("cpu", [0, 1]), layout, change=change)
+
+
+def wrong(problems):
+    """The problems that are not accepted, as text."""
+    for problem in problems:
+        if (problem.form.partition("(")[0], problem.text) not in ACCEPTED:
+            note = problem.text.startswith("spills") and not is_budgeted()
+            yield f"{NOTE if note else ''}{problem}"
+
+
+@cache
+def is_budgeted():
+    """Whether tiles were chosen for this version of Triton: with others some forms may spill."""
+    return budget.read(budget.PATH)[1] == COMPILER
 
 
 def chosen(one):
@@ -156,22 +195,22 @@ def tasks(everything):
     found = [("step of", model, mode) for model, mode in STEPS]
     found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
     runs = [
-        ("float32", "binary", True, "local"),
-        ("bfloat16", "ir", False, "local"),
-        ("float64", "none", False, "local"),
-        ("float32", "none", True, "two ranks"),
+        ("float32", "binary", 1, "local"),
+        ("bfloat16", "ir", 2, "local"),
+        ("float64", "none", ALL, "local"),
+        ("float32", "none", 1, "two ranks"),
     ]
     if everything:
         runs = [
-            (dtype, "binary", False, ranks)
+            (dtype, "binary", ALL, ranks)
             for dtype in ("float32", "bfloat16", "float64")
             for ranks in ("local", "two ranks")
         ]
-    for dtype, depth, one, ranks in runs:
+    for dtype, depth, most, ranks in runs:
         size = CHUNK if depth == "binary" else 10 * CHUNK
         found += [
-            ("samples", dtype, depth, first, first + size, one, ranks)
-            for first in range(0, len(chosen(one)), size)
+            ("samples", dtype, depth, first, first + size, most, ranks)
+            for first in range(0, len(chosen(most)), size)
         ]
     return found
 
@@ -199,8 +238,9 @@ def main():
     workers.run(work, todo, options.processes, LIMIT, done)
     for text in dict.fromkeys(problems):
         print(text)
-    print(f"{totals['launches']} launches, {totals['forms']} forms, {len(problems)} problems")
-    return 1 if problems else 0
+    count = sum(NOTE not in text for text in problems)
+    print(f"{totals['launches']} launches, {totals['forms']} forms, {count} problems")
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

@@ -302,10 +302,16 @@ def test_what_is_accepted_is_of_one_kernel():
     assert list(driver_runs.wrong([spilling, other])) == [str(other)]
 
 
+def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):
+    spilling, wrong = Problem("_a(x)", "spills 8 bytes a thread"), Problem("_a(x)", "wrong")
+    monkeypatch.setattr(driver_runs, "is_budgeted", lambda: False)
+    assert list(driver_runs.wrong([spilling, wrong])) == [f"note: {spilling}", str(wrong)]
+
+
 def test_a_task_of_samples_reports_what_is_wrong(monkeypatch):
-    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, True, "two ranks")
+    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, 1, "two ranks")
     assert (texts, launches > 20, forms > 5) == ([], True, True)
     here = "onefold.testing.gpu_driver.driver.launch_faults"
     monkeypatch.setattr(here, lambda *given: ["wrong"])
-    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, True, "local")
+    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, 1, "local")
     assert texts and all(" in float64: wrong\n    in " in text for text in texts)
