@@ -126,38 +126,6 @@ def chosen(most):
     return [x for x in all_samples() if met.update([x.name]) or met[x.name] <= most]
 
 
-def layouts(sample):
-    """Some combinations of layouts of the tensors of a sample on two ranks."""
-    return spread(sample.tensors(), Placement("cpu", [0, 1]), 2, sample.seed)
-
-
-def results(sample, layout, change):
-    """Run a sample forward and backward."""
-    if layout is None:
-        return local_results(sample, second=False, change=change)
-    return global_results(sample, Placement("cpu", [0, 1]), layout, change=change)
-
-
-def wrong(problems):
-    """The problems that are not accepted, as text."""
-    for problem in problems:
-        if (problem.form.partition("(")[0], problem.text) not in ACCEPTED:
-            note = problem.text.startswith("spills") and not is_budgeted()
-            yield f"{NOTE if note else ''}{problem}"
-
-
-@cache
-def is_budgeted():
-    """Whether tiles were chosen for this version of Triton: with others some forms may spill."""
-    return budget.read(budget.PATH)[1] == COMPILER
-
-
-def chosen(one):
-    """All samples, or the first of each op."""
-    met = Counter()
-    return [x for x in all_samples() if not one or met.update([x.name]) or met[x.name] == 1]
-
-
 def run_step(model, which):
     """The problems of a training step of a model in a mode, or of an optimizer by its number."""
     if model:
