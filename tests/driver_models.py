@@ -79,8 +79,43 @@ class LanguageModel(nn.Module):
         return F.cross_entropy(scores.flatten(0, 1), following.flatten())
 
 
+class ConvNet(nn.Module):
+    """Convolutions with batch norms, pools and a classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+            nn.Conv2d(64, 128, 3, padding=1), nn.BatchNorm2d(128), nn.SiLU(),
+            nn.Conv2d(128, 128, 3, padding=1, groups=128), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        )  # fmt: skip
+        self.head = nn.Linear(128, VOCABULARY)
+
+    def forward(self, images, wanted):
+        return F.cross_entropy(self.head(self.features(images)), wanted)
+
+
 MODELS = {"gpt": (GPTBlock, nn.LayerNorm), "llama": (LlamaBlock, nn.RMSNorm)}
+
+
+class Products(nn.Module):
+    """Products that are large enough for descriptors, with epilogues, and a loss in parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(1024, 4096), nn.Linear(4096, 1024, bias=False)
+        self.head = nn.Linear(1024, 8192, bias=False)
+
+    def forward(self, x, wanted):
+        y = x + self.down(F.gelu(self.up(x)))
+        return F.linear_cross_entropy(y, self.head.weight, wanted)
+
+
+OTHERS = {"convnet": ConvNet, "products": Products}
 MODES = ("eager", "graph", "eager amp", "graph amp")
+STEPS = [(model, mode) for model in MODELS for mode in MODES]
+STEPS += [(model, mode) for model in OTHERS for mode in ("graph", "eager amp")]
 
 
 class Training(nn.Graph):
@@ -92,8 +127,8 @@ class Training(nn.Graph):
         self.add_optimizer(optimizer)
         self.config.enable_amp(amp, dtype=flow.bfloat16)
 
-    def build(self, tokens, following):
-        loss = self.model(tokens, following)
+    def build(self, *given):
+        loss = self.model(*given)
         loss.backward()
         return loss
 
@@ -101,16 +136,20 @@ class Training(nn.Graph):
 def training_step(model, mode):
     """A function that does a training step: of a model by name, in one of the modes."""
     amp = mode.endswith("amp")
-    made = LanguageModel(*MODELS[model])
+    made = LanguageModel(*MODELS[model]) if model in MODELS else OTHERS[model]()
     optimizer = flow.optim.AdamW(made.parameters(), lr=1e-3, weight_decay=0.1)
-    tokens = flow.zeros(ROWS, LENGTH, dtype=flow.int64)
+    given = [flow.zeros(ROWS, LENGTH, dtype=flow.int64) for _ in range(2)]
+    if model == "convnet":
+        given = [flow.zeros(ROWS, 3, 112, 112), flow.zeros(ROWS, dtype=flow.int64)]
+    elif model == "products":
+        given = [flow.zeros(4096, 1024), flow.zeros(4096, dtype=flow.int64)]
     if mode.startswith("graph"):
         graph = Training(made, optimizer, amp)
-        return lambda: graph(tokens, tokens)
+        return lambda: graph(*given)
 
     def step():
         with flow.autocast("cpu", flow.bfloat16, enabled=amp):
-            loss = made(tokens, tokens)
+            loss = made(*given)
         loss.backward()
         nn.utils.clip_grad_norm_(made.parameters(), 1.0)
         optimizer.step()

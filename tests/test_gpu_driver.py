@@ -16,7 +16,7 @@ from onefold.errors import OnefoldRuntimeError
 from onefold.kernels.aot.facts import Facts
 from onefold.kernels.gpu.launch import jit_kernel
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
-from onefold.testing.gpu_driver import Form, GpuDriver, __main__ as command
+from onefold.testing.gpu_driver import Form, GpuDriver, Problem, __main__ as command
 from onefold.testing.gpu_driver.launch_checks import form_faults, launch_faults
 
 FACTS = Facts(64, 0, 1024, 128, 16, 1, 16, "", False)
@@ -296,10 +296,22 @@ def test_a_step_of_training_and_of_every_optimizer():
     assert gpu.launches["_update"] > len(driver_models.OPTIMIZERS) / 2
 
 
+def test_what_is_accepted_is_of_one_kernel():
+    spilling = Problem("pointwise_sin(x0: *fp32)", "spills 8 bytes a thread")
+    other = Problem("pointwise_sinh(x0: *fp32)", "spills 8 bytes a thread")
+    assert list(driver_runs.wrong([spilling, other])) == [str(other)]
+
+
+def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):
+    spilling, wrong = Problem("_a(x)", "spills 8 bytes a thread"), Problem("_a(x)", "wrong")
+    monkeypatch.setattr(driver_runs, "is_budgeted", lambda: False)
+    assert list(driver_runs.wrong([spilling, wrong])) == [f"note: {spilling}", str(wrong)]
+
+
 def test_a_task_of_samples_reports_what_is_wrong(monkeypatch):
-    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, True)
+    texts, launches, forms = driver_runs.run_samples("float64", "none", 0, 8, 1, "two ranks")
     assert (texts, launches > 20, forms > 5) == ([], True, True)
     here = "onefold.testing.gpu_driver.driver.launch_faults"
     monkeypatch.setattr(here, lambda *given: ["wrong"])
-    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, True)
+    texts, *_ = driver_runs.run_samples("float64", "none", 0, 1, 1, "local")
     assert texts and all(" in float64: wrong\n    in " in text for text in texts)

@@ -8,12 +8,12 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from op_table import is_work
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from onefold.engine import dispatch_plan
 from onefold.kernels import gpu, interpreter, select
+from onefold.testing.gpu_driver.torch_work import is_work
 from onefold.testing.sample_checks import local_results
 
 MOST = 3  # samples of one op: more show nothing new

@@ -61,8 +61,8 @@ class GpuDriver:
     >>> from onefold.testing.gpu_driver import GpuDriver
     >>> with GpuDriver("ir") as gpu:
     ...     y = flow.relu(flow.ones(8, 8))
-    >>> gpu.problems, gpu.launches.total()
-    ([], 2)
+    >>> gpu.problems, gpu.launches
+    ([], Counter({'pointwise_relu': 1}))
     """
 
     _current: ClassVar[GpuDriver | None] = None
