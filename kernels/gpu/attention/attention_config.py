@@ -85,6 +85,8 @@ def by_rule(
         most = Sizes(16, 16, 4, 1)
     elif kind != "half":
         most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
+        if (work, bound, kind) == ("keys", 128, "ieee"):
+            most = most._replace(queries=16)  # 32 would spill
     elif (work, bound, form) in known:
         most = known[work, bound, form]
     elif form == "apart":
