@@ -198,8 +198,6 @@ def of_keys(
         dy += at * dy_step
     k += batch * k_batch + own * k_head + at_k * k_step
     v += batch * v_batch + own * v_head + at_k * v_step
-    dk += batch * dk_batch + own * dk_head + at_k * dk_step
-    dv += batch * dv_batch + own * dv_head + at_k * dv_step
     if j0 < columns:
         j = j0 + tl.arange(0, BN)
         low = j0 * 0
@@ -259,6 +257,8 @@ def of_keys(
             ended = i0 >= high
             i0 = tl.where(ended, low, i0)
             head = tl.where(ended, head + 1, head)
+        dk += batch * dk_batch + own * dk_head + at_k * dk_step
+        dv += batch * dv_batch + own * dv_head + at_k * dv_step
         of_dk = described(dk, dk_step, columns, D, BN, BD, TMA)
         of_dv = described(dv, dv_step, columns, DV, BN, BV, TMA)
         store_rows(of_dv, dv_step, j0, columns, DV, total_v, BN, BV, TMA)

@@ -64,7 +64,7 @@ _ELSEWHERE = {
         ("forward", 128, "apart"): Sizes(128, 32, 8, 1),
         ("queries", 128, "plain"): Sizes(128, 32, 8, 1),
         ("queries", 128, "apart"): Sizes(64, 32, 8, 1),
-        ("keys", 256, "plain"): Sizes(16, 64, 8, 1),
+        ("keys", 256, "plain"): Sizes(16, 32, 8, 1),
         ("keys", 256, "apart"): Sizes(16, 32, 8, 1),
     },
 }
@@ -113,6 +113,8 @@ def by_rule(
         most = Sizes(16, 16, 4, 1)
     elif kind != "half":
         most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
+        if work == "keys" and arch.startswith("gfx"):
+            most = most._replace(queries=16)
     elif copied and (work, bound, form) in _COPIED:
         most = _COPIED[work, bound, form]
     elif (work, bound, form) in known:
