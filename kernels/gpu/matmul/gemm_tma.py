@@ -60,9 +60,9 @@ def _persistent(
         of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
     else:
         of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
-    # In parts, so that the results take less room and another stage fits. With an epilogue that
-    # reads tensors, each part also takes fewer registers.
-    PARTS: tl.constexpr = 2 if CHAIN is None and x is None else 4
+    # In parts, so that the results take less room and another stage fits. Those of the largest tile
+    # also take fewer registers, where an epilogue reads tensors.
+    PARTS: tl.constexpr = 4 if BN > 128 and (CHAIN is not None or x is not None) else 2
     of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // PARTS])
     tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
     for tile in tl.range(
