@@ -50,7 +50,9 @@ def load_rows(
 
 
 @triton.jit
-def of_heads(x, head, step, heads, rows, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
+def of_heads(
+    x, head, step, heads, rows, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr
+):
     """The first argument of `load_heads`: x, or with TMA a tensor descriptor of all heads."""
     if TMA:
         return tl.make_tensor_descriptor(x, [heads, rows, D], [head, step, 1], [1, ROWS, BD])

@@ -157,8 +157,17 @@ def run(
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
-        (p.a_columns, p.b_columns, kind, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS,
-         tile.specialized),
+        (
+            p.a_columns,
+            p.b_columns,
+            kind,
+            *out,
+            tile.m,
+            tile.n,
+            tile.k,
+            GROUP_OF_ROWS,
+            tile.specialized,
+        ),
         warps=tile.warps,
         stages=tile.stages,
     )

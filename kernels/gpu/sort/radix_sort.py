@@ -22,7 +22,9 @@ from ..reduce.scan_kernels import scan
 
 _BITS = 8  # of a digit
 _DIGITS = tl.constexpr(1 << _BITS)
-_BLOCK = 2048  # of which each digit has eight elements on average: 32 bytes that are written at once
+_BLOCK = (
+    2048  # of which each digit has eight elements on average: 32 bytes that are written at once
+)
 _WARPS = 8
 # The bits of `natural` that differ between numbers of a type.
 _OF_FLOATS = {
