@@ -22,6 +22,7 @@ from .attention_tiles import (
     masked,
     of_heads,
     program_of,
+    queries_of,
     seen,
     sequence,
     store_rows,
@@ -63,7 +64,7 @@ def _weights(
         there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
-    elif CHECK == 2:
+    elif CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
         if partly:
             scores = tl.where(j <= i + first, scores, float("-inf"))
     p = tl.exp2(scores - logs)
@@ -200,17 +201,7 @@ def of_keys(
     v += batch * v_batch + own * v_head + at_k * v_step
     if j0 < columns:
         j = j0 + tl.arange(0, BN)
-        low = j0 * 0
-        high = rows + j0 * 0
-        full = low  # from here on, all queries see all keys
-        if CAUSAL:
-            low = tl.maximum(0, j0 - first) // BM * BM
-            full = tl.minimum(high, tl.cdiv(tl.maximum(0, j0 + BN - 1 - first), BM) * BM)
-        if WINDOW:
-            low = tl.maximum(low, tl.maximum(0, j0 - first - window + 1) // BM * BM)
-            high = tl.minimum(high, tl.maximum(0, j0 + BN - 1 - first + window))
-        if WINDOW or MASK != "":
-            full = high
+        low, high = queries_of(j0, rows, first, window, BM, BN, CAUSAL, WINDOW)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, False, TMA)
@@ -227,11 +218,13 @@ def of_keys(
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
         head = (own * group).to(tl.int32)
         i0 = low
-        for step in tl.range(group * per_head, warp_specialize=SPECIALIZE):
+        # One loop over the heads and their queries, so that copies run ahead across heads.
+        for _ in tl.range(group * per_head, warp_specialize=SPECIALIZE):
             i = i0 + tl.arange(0, BM)
             queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)
-            own_logs, own_sums = _load_logs(logs, sums, at + head.to(tl.int64) * pitch, i, rows)
+            of_head = at + head.to(tl.int64) * pitch
+            own_logs, own_sums = _load_logs(logs, sums, of_head, i, rows)
             logical = i.to(tl.int64)
             of_mask = mask
             if MASK != "":
@@ -243,7 +236,8 @@ def of_keys(
             p, keep = _weights(
                 keys, queries, of_mask, own_logs[None, :], i[None, :], j[:, None], logical, j0,
                 i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-                i0 + first < j0 + BN - 1, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, True,
+                i0 + first < j0 + BN - 1,
+                CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, True,
             )  # fmt: skip
             weights = tl.where(keep, p * kept_by, 0.0) if DROP else p
             total_v = tl.dot(

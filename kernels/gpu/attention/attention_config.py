@@ -9,7 +9,6 @@ from ...attention_ref import WIDEST
 from ..launch.configs import architecture, config
 from ..reduce.reduction_tiles import power_of_2
 
-
 COPIES = ("sm_90",)  # where tiles are copied by TMA
 
 

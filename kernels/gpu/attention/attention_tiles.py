@@ -163,3 +163,19 @@ def keys_of(
     if WINDOW or MASK != "":
         full = low
     return low, full, high
+
+
+@triton.jit
+def queries_of(
+    j0, rows, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+):  # fmt: skip
+    """The range of queries that attend to any of BN keys from j0 on; it begins with a tile."""
+    low = j0 * 0
+    high = rows + j0 * 0
+    if CAUSAL:
+        low = tl.maximum(0, j0 - first) // BM * BM
+    if WINDOW:
+        low = tl.maximum(low, tl.maximum(0, j0 - first - window + 1) // BM * BM)
+        high = tl.minimum(high, tl.maximum(0, j0 + BN - 1 - first + window))
+    return low, high

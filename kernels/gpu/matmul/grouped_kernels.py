@@ -125,8 +125,12 @@ def _sums(
 def _tile(kind: str, m: int, n: int, k: int) -> Tile:
     """The tile of a kind of product, not larger than the matrices."""
     most = _TILES[kind]
-    sizes = [max(min(power_of_2(max(size, 1)), whole), 16) for size, whole in zip((m, n, k), most)]  # noqa: B905
-    return Tile(*sizes, 4 if sizes[0] * sizes[1] < 128 * 128 else most.warps, most.stages)
+    tile = most._replace(m=_within(m, most.m), n=_within(n, most.n), k=_within(k, most.k))
+    return tile if tile.m * tile.n == most.m * most.n else tile._replace(warps=4)
+
+
+def _within(size: int, most: int) -> int:
+    return max(min(power_of_2(max(size, 1)), most), 16)
 
 
 def _steps(x: Tensor) -> tuple[Tensor, tuple[int, int], bool]:
