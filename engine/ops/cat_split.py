@@ -41,7 +41,7 @@ class _Join(DataMovement):
         join, dim = local.pick(self.join), attrs.dim
         if None in local.inputs:
             return lambda *parts: join(_filled(parts, *attrs), dim)
-        return lambda *parts: join(parts, dim)
+        return local.around(join, lambda *parts: join(parts, dim))
 
 
 class Cat(_Join):
