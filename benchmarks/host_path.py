@@ -47,20 +47,23 @@ class Nothing:
         pass
 
 
-def without_gpu() -> None:
-    """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
-    os.environ["ONEFOLD_KERNELS"] = "triton"
-    nothing = Nothing()
+def stand_ins() -> list[tuple[object, str, object]]:
+    """What lets kernels compile to nothing: owner, name, and what it returns when called."""
     on_cpu = torch.empty(0).get_device()
-    stand_ins: list[tuple[object, str, object]] = [
-        (jit_kernel.Kernel, "_compile", nothing),
+    return [
+        (jit_kernel.Kernel, "_compile", Nothing()),
         # A GPU would have to be waited for.
         (scatter_gather, "check_range", None),
         (gather_scatter_ref, "check_rows", None),
         (cross_entropy_kernels, "check_targets", None),
         (jit_kernel, "driver_functions", (lambda: on_cpu, lambda device: 0)),
     ]
-    for owner, name, result in stand_ins:
+
+
+def without_gpu() -> None:
+    """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
+    os.environ["ONEFOLD_KERNELS"] = "triton"
+    for owner, name, result in stand_ins():
         setattr(owner, name, lambda *_, result=result: result)
 
 

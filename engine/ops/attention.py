@@ -272,4 +272,5 @@ def scale_of(query: Tensor, scale: float | None) -> float:
     """The scale, or 1 / sqrt(features)."""
     if scale is not None:
         return float(scale)
-    return float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
+    features = query.shape[-1]
+    return float(features) ** -0.5 if features else 1.0

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from . import jit_kernel
 from .launch_trace import (
+    REPLAY,
     Argument,
     Compiled,
     Copy,
@@ -140,16 +141,21 @@ class Replay:
         return FunctionType(code, values)
 
     def inlined(
-        self, forms: Sequence[Compiled], args: Sequence[object], values: dict[str, Any]
-    ) -> CodeType | None:
-        """The code of a function of the first arguments, which checks that it is to replay this.
+        self, forms: Sequence[Compiled], args: Sequence[object], rest: Sequence[object],
+        values: dict[str, Any],
+    ) -> CodeType | None:  # fmt: skip
+        """The code of a function of the arguments before `rest`, which are always the same.
 
-        What does not fit it gives to `otherwise`, one of the global names `values`, to which the
-        others are added. It relies on the shapes, dtypes and device of tensors and on the types of
-        runtime scalars. None if an argument is a group.
+        What does not fit the trace it gives to `otherwise`, one of the global names `values`, to
+        which the others are added. It relies on the shapes, dtypes and device of tensors and on the
+        types of runtime scalars; there are no tensors in `rest`. None if an argument is a group of
+        tensors.
         """
         names, checks = [], []
-        for i, (name, arg) in enumerate(zip(self.names, args, strict=False)):
+        for i, (name, arg) in enumerate(zip(self.names, (*args, *rest), strict=True)):
+            if i >= len(args):
+                values[name] = arg  # of a runtime scalar
+                continue
             if name[0] == "(":
                 return None
             names.append(name if name[0] in "xn" else f"g{i}")
@@ -267,6 +273,6 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 @lru_cache(maxsize=4096)
 def compiled(text: str) -> CodeType:
     """The code of the function that a text defines; equal layers of a model have equal texts."""
-    whole = compile(text, "<replay>", "exec")
+    whole = compile(text, REPLAY, "exec")
     [code] = [part for part in whole.co_consts if isinstance(part, CodeType)]
     return code

@@ -40,7 +40,7 @@ def call_site(
 ) -> Function:
     """The function of a cache of traces as it is called from one place, always with this `rest`.
 
-    `find` gives the trace for arguments, or None while there is none.
+    There are no tensors in `rest`. `find` gives the trace for arguments if there is one.
     """
     plain: Function = (lambda *args: function(*args, *rest)) if rest else function
     if INTERPRETED or not links:
@@ -58,7 +58,7 @@ def call_site(
         found = find((*args, *rest))
         token = object()
         if found is not None and names.setdefault("taken", token) is token:  # by this thread
-            code = found.replay.inlined(found.forms, args, names)
+            code = found.replay.inlined(found.forms, args, rest, names)
             if code is None:
                 names["otherwise"] = plain
             else:
