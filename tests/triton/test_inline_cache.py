@@ -11,7 +11,9 @@ import triton.language as tl
 from hypothesis import given, strategies as st
 from source_tree import REPO
 
+import onefold as flow
 from onefold.engine import dispatch_plan
+from onefold.engine.ops import random_creation
 from onefold.kernels.gpu.launch import inline_cache, jit_kernel, launch_trace, trace_cache
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
 from onefold.kernels.gpu.launch.symbolic_numbers import through
@@ -252,11 +254,21 @@ def test_any_calls_at_one_site(calls):
                 assert last(form, found)[copy + 1 :] == expected[copy + 1 :]
 
 
-OPS = [name for name in host_path.calls() if str(host_path.MANY) not in name]
+CALLS = {k: ours for k, (ours, _) in host_path.calls().items() if str(host_path.MANY) not in k}
+X, HEADS = flow.from_torch(torch.rand(6, 6)), flow.from_torch(torch.rand(2, 4, 16, 8))
+MORE = {
+    "attention with dropout": lambda: flow.nn.functional.scaled_dot_product_attention(
+        HEADS, HEADS, HEADS, dropout_p=0.1, is_causal=True
+    ),
+    "randn": lambda: flow.randn(5, 7, dtype=torch.float64),
+    "tril": lambda: flow.tril(X, -1),
+    "stack": lambda: flow.stack((X, X, X), 1),
+    "mean": lambda: flow.mean(X, 0),
+}
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_ops_of_the_benchmark_are_replayed(name, monkeypatch):
+@pytest.mark.parametrize("name", [*CALLS, *MORE])
+def test_ops_are_replayed(name, monkeypatch):
     """After a few calls no function around a kernel runs, nor a look-up in a cache of traces."""
     for module in (jit_kernel, trace_cache, inline_cache):
         monkeypatch.setattr(module, "INTERPRETED", False)
@@ -264,19 +276,28 @@ def test_ops_of_the_benchmark_are_replayed(name, monkeypatch):
         monkeypatch.setattr(owner, attribute, lambda *_, result=result: result)
     monkeypatch.setattr(trace_cache, "AT_ONCE", False)
     monkeypatch.setenv("ONEFOLD_KERNELS", "triton")
-    dispatch_plan.clear_plans()
-    ours, _ = host_path.calls()[name]
     launches = []
     monkeypatch.setattr(host_path.Nothing, "run", lambda *args: launches.append(args))
-    for _ in range(5):
-        ours()
-    launches.clear()
+    with new_sites():
+        call = MORE[name] if name in MORE else host_path.calls()[name][0]
+        for _ in range(5):
+            call()
+        launches.clear()
 
-    def unexpected(*args, **named):
-        raise AssertionError("not replayed")
+        def unexpected(*args, **named):
+            raise AssertionError("not replayed")
 
-    monkeypatch.setattr(trace_cache, "_key_of", unexpected)
-    monkeypatch.setattr(Kernel, "launch", unexpected)
-    ours()
-    assert launches or name == "transpose"
-    dispatch_plan.clear_plans()
+        monkeypatch.setattr(trace_cache, "_key_of", unexpected)
+        monkeypatch.setattr(Kernel, "launch", unexpected)
+        call()
+        assert launches or name == "transpose"  # a view
+
+
+@contextmanager
+def new_sites():
+    """The block with no call sites that others made, after which those it made are forgotten."""
+    for forget in (dispatch_plan.clear_plans, random_creation._local_draw.cache_clear):
+        forget()
+    yield
+    for forget in (dispatch_plan.clear_plans, random_creation._local_draw.cache_clear):
+        forget()

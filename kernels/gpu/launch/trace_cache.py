@@ -5,7 +5,8 @@ dtypes of its arguments, so the choices are the same in each call. A call with k
 allocates the results, reads the addresses and starts the kernels; see `host_replay`.
 
 A trace is made when its layouts are seen for the second time, and holds no tensor. It is valid for
-all values of the numbers that only kernels read; see `symbolic_numbers`. The function is called as
+all values of the runtime scalars; see `symbolic_numbers`. A place that calls the function with
+tensors of the same shapes each time needs no look-up; see `inline_cache`. The function is called as
 it is if it is not traceable (see `launch_trace`), if the address of a tensor is not a multiple of
 16 bytes, and always on AMD, where compiled code depends on the size of the memory around a tensor.
 """
