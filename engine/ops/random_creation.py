@@ -76,11 +76,9 @@ def _only_placed(
 ) -> LocalDraw | None:
     """What is asked for if it is no more than a local tensor; then it takes less time to make."""
     device = layout.get("device")
-    if isinstance(device, PlacedDevice) or layout.keys() - {"device"}:
+    if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
         return None
-    if not isinstance(dtype, torch.dtype) or min(shape, default=0) < 0:
-        return None
-    if layout_of_new(device) is not None:
+    if not isinstance(dtype, torch.dtype) or layout_of_new(device) is not None:
         return None
     here = read_device(device)
     return _local_draw(pick(fill, here.type), shape, dtype, here)
@@ -89,7 +87,9 @@ def _only_placed(
 @lru_cache(maxsize=4096)
 def _local_draw(
     kernel: Kernel, shape: Shape, dtype: torch.dtype, device: torch.device
-) -> LocalDraw:
+) -> LocalDraw | None:
+    if min(shape, default=0) < 0:
+        return None
     start = (0,) * len(shape)
 
     def fill(seed: int, call: int, device: torch.device) -> torch.Tensor:
