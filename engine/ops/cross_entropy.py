@@ -144,7 +144,9 @@ class CrossEntropy(ClassLoss):
         classes = self.classes(local, attrs)
         if classes is None:
             log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
-            return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            return local.around(
+                whole, lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            )
         part = local.bind(kernels.cross_entropy, classes)
         if attrs.reduction != "sum":
             return part
@@ -234,7 +236,10 @@ class CrossEntropyGrad(ClassLoss):
         if classes is not None:
             return local.bind(kernels.cross_entropy_grad, classes)
         log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy_grad)
-        return lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs)
+        return local.around(
+            whole,
+            lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs),
+        )
 
     def vjp(
         self,
