@@ -164,7 +164,9 @@ class CrossEntropy(ClassLoss):
         classes = self.classes(local, attrs)
         if classes is None and local.inputs[3] is None:
             log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
-            return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            return local.around(
+                whole, lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            )
         if classes is None:
             classes = Classes(0, local.input_shape(0)[_class_dim(local.input(0))], *attrs[1:3])
         part = local.bind(kernels.cross_entropy, classes)
@@ -217,8 +219,7 @@ class KeepingCrossEntropy(Op):
         return found
 
     def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
-        kernel = local.pick(kernels.whole_cross_entropy_with_lse)
-        return lambda x, target, weight: kernel(x, target, weight, *attrs)
+        return local.bind(kernels.whole_cross_entropy_with_lse, *attrs)
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         *tensors, attrs = args
@@ -307,13 +308,10 @@ class CrossEntropyGrad(ClassLoss):
         if classes is not None:
             return local.bind(kernels.cross_entropy_grad, classes)
         log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy_grad)
-
-        def run(dy: torch.Tensor, *tensors: torch.Tensor | None) -> torch.Tensor:
-            *given, lse = tensors
-            gradient: torch.Tensor = whole(dy, *given, log_input, *attrs, lse)
-            return gradient
-
-        return run
+        return local.around(
+            whole,
+            lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs, lse),
+        )
 
     def vjp(
         self,
