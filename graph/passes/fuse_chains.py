@@ -76,7 +76,7 @@ def fuse_chains(program: Program) -> Program:
     """
     if not any(is_pointwise(step) and _on_triton(step) for step in program.steps):
         return program
-    groups = Groups(program.steps, uses(program), _refusal)
+    groups = Groups(program.steps, uses(program), refusal)
     fused = {}
     gone = set()
     for group in groups.found():
@@ -95,7 +95,7 @@ def _on_triton(step: ProgramStep) -> bool:
     return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
 
 
-def _refusal(step: ProgramStep) -> str:
+def refusal(step: ProgramStep) -> str:
     """Why a pointwise step cannot be a part of a kernel, "" if it can."""
     if not _on_triton(step):
         return "not on a GPU"
