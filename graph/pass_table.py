@@ -16,6 +16,7 @@ from .passes.dead_code import eliminate_dead
 from .passes.delay_partials import delay_partials
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
+from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
 from .passes.layout_search import search_layouts
@@ -78,6 +79,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(recompute_pointwise),
     Pass(hoist_pointwise),
     Pass(fuse_chains),
+    Pass(fuse_norms),
     Pass(
         unroll,
         lambda c: {"metas": c.metas, "count": c.config.micro_batches, "whole": c.whole},
