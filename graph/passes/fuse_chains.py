@@ -12,7 +12,7 @@ import torch
 
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
-from ...engine.ops.matmul import Linear, Product
+from ...engine.ops.matmul import MatrixOp
 from ...kernels import epilogue_ref as epilogue, pointwise_chain_ref as kernels
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.select import pick, uses_triton
@@ -62,7 +62,7 @@ class FusedEpilogue(Fused):
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         product = self.steps[0]
-        assert isinstance(product.op, (Linear, Product))
+        assert isinstance(product.op, MatrixOp)
         operands = len(tuple(product.reads()))
         with_epilogue = local.pick(epilogue.with_epilogue)
         kernel: Kernel = with_epilogue(product.op.reference, operands, self.chain, self.kept)

@@ -11,7 +11,7 @@ import torch
 from ...engine.meta import Meta
 from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
-from ...engine.ops.matmul import Linear, Product, RowsSum
+from ...engine.ops.matmul import MatrixOp, RowsProduct, RowsSum
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
 from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
@@ -218,10 +218,11 @@ def is_pointwise(step: ProgramStep) -> bool:
 
 def is_product(step: ProgramStep) -> bool:
     """Whether the step is a matrix product whose kernel can include later steps."""
-    if not isinstance(step.op, (Linear, Product)) or step.op.reference not in PRODUCTS:
+    if not isinstance(step.op, MatrixOp) or step.op.reference not in PRODUCTS:
         return False
     a, b = [value.meta for value in step.reads()][:2]
-    return a.ndim >= 2 and b.ndim == 2 and a.is_floating
+    fits = a.ndim >= 2 and (b.ndim == 2 or isinstance(step.op, RowsProduct))
+    return fits and a.is_floating
 
 
 def _widens(step: ProgramStep) -> bool:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from triton_harness import assert_matches_reference
+from triton_harness import assert_matches_reference, flat
 
 from onefold.kernels import cross_entropy_ref, select
 from onefold.kernels.cross_entropy_ref import Classes
@@ -51,6 +51,39 @@ def test_whole(shape, of_target, dtype):
             assert_matches_reference(
                 cross_entropy_ref.whole_cross_entropy_grad, dy, x, target, weight, *attrs, slack=4
             )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "of_target"), WHOLE[:3], ids=str)
+def test_the_logarithms_of_sums_are_kept(shape, of_target, dtype):
+    for reduction, smoothing, weighted in (
+        ("none", 0.3, True),
+        ("sum", 0.0, False),
+        ("mean", 0.2, True),
+    ):
+        x, target, weight = drawn(shape, of_target, dtype, weighted)
+        attrs = (reduction, -100, smoothing)
+        y, lse = assert_matches_reference(
+            cross_entropy_ref.whole_cross_entropy_with_lse, x, target, weight, *attrs, slack=4
+        )
+        dy = torch.randn(y.shape, dtype=torch.float64).to(dtype)
+        grad = cross_entropy_ref.whole_cross_entropy_grad
+        args = (dy, x, target, weight, False, *attrs)
+        kept = assert_matches_reference(grad, *args, lse, slack=4)
+        if dtype.itemsize >= 4:
+            torch.testing.assert_close(kept, grad(*args))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_losses_of_halves_in_float32_are_those_of_widened_logits(dtype):
+    """In the blocks in which wide logits are added up, so that no bit differs."""
+    x, target = torch.randn(3, 9000).to(dtype), torch.tensor([5, 0, 8999])
+    for name in ("whole_cross_entropy", "whole_cross_entropy_with_lse"):
+        kernel = select.triton_kernel(getattr(cross_entropy_ref, name))
+        attrs = (*[False] * (name == "whole_cross_entropy"), "mean", -100, 0.0, torch.float32)
+        found, wanted = (kernel(given, target, None, *attrs) for given in (x, x.float()))
+        for a, b in zip(flat([found]), flat([wanted]), strict=True):
+            assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
