@@ -16,6 +16,7 @@ from .passes.dead_code import eliminate_dead
 from .passes.delay_partials import delay_partials
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
+from .passes.fuse_cross_entropy import fuse_cross_entropy
 from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
@@ -76,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_dead),
     Pass(fuse_add, when=lambda c: c.config.fuses_add),
     Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
+    Pass(fuse_cross_entropy),
     Pass(recompute_pointwise),
     Pass(hoist_pointwise),
     Pass(fuse_chains),
