@@ -17,6 +17,7 @@ from .passes.delay_partials import delay_partials
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
 from .passes.fuse_cross_entropy import fuse_cross_entropy
+from .passes.fuse_dropout import fuse_dropout
 from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
@@ -81,6 +82,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(recompute_pointwise),
     Pass(hoist_pointwise),
     Pass(fuse_chains),
+    Pass(fuse_dropout),
     Pass(fuse_norms),
     Pass(
         unroll,

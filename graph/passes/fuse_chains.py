@@ -159,11 +159,15 @@ def _with_epilogue(
     return fused_step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
-def fused_step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> ProgramStep:
+def fused_step(
+    op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...], *others: object
+) -> ProgramStep:
+    """The step of an op that stands for several; `others` are inputs that are no values."""
     last = op.steps[-1]
-    run = run_of(op, tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs]), ())
+    metas = (*[v.meta for v in inputs], *[None] * len(others))
+    run = run_of(op, metas, tuple([v.meta for v in outputs]), ())
     step = replace(
-        last, name=op.name, origin=op, inputs=tuple(inputs), attrs=(), outputs=outputs, run=run,
+        last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs, run=run,
         several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
     )  # fmt: skip
     before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))

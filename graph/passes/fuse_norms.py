@@ -78,7 +78,7 @@ class _Order:
         first = norm.inputs[0]
         assert type(first) is Value
         maker = self.makers.get(first.number)
-        if maker is None or maker in gone or not _may_join(maker, norm, first.meta):
+        if maker is None or maker in gone or not may_join(maker, norm, first.meta):
             return None
         many = len({value.number for value in maker.reads()}) > MOST_BEFORE
         return None if many or len(maker.outputs) > 1 else maker
@@ -91,7 +91,7 @@ class _Order:
         if first is None or first in gone or result not in tuple(first.reads()):
             return None
         others = {value.number for value in (*norm.outputs[1:], *norm.reads())}
-        if not _may_join(first, norm, result.meta) or len(first.outputs) > MOST_AFTER:
+        if not may_join(first, norm, result.meta) or len(first.outputs) > MOST_AFTER:
             return None
         read = {value.number for value in first.reads()} - {result.number}
         return first if len(read) <= MOST_BESIDE and not read & others else None
@@ -118,9 +118,9 @@ def _is_norm(step: ProgramStep) -> bool:
     return type(first) is Value and first.meta.shape == own.shape and on_triton(step)
 
 
-def _may_join(step: ProgramStep, norm: ProgramStep, like: Meta) -> bool:
-    """Whether a step is pointwise work on tensors that lie as a norm's do."""
-    if not same_segment(step, norm):
+def may_join(step: ProgramStep, other: ProgramStep, like: Meta) -> bool:
+    """Whether a step is pointwise work, beside another, on tensors that all lie alike."""
+    if not same_segment(step, other):
         return False
     if not (type(step.origin) is Fused or (is_pointwise(step) and not refusal(step))):
         return False
