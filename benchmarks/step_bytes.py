@@ -181,8 +181,10 @@ def main() -> None:
     print("\nlargest, fused:")
     for kind, count in kinds.most_common(12):
         print(f"{readable(count):>18} {kind}")
-    model = {"width": WIDTH, "heads": HEADS, "key and value heads": KV_HEADS, "layers": LAYERS,
-             "tokens": BATCH * LENGTH, "vocabulary": VOCABULARY, "parameters": parameters}  # fmt: skip
+    model = {
+        "width": WIDTH, "heads": HEADS, "key and value heads": KV_HEADS, "layers": LAYERS,
+        "tokens": BATCH * LENGTH, "vocabulary": VOCABULARY, "parameters": parameters,
+    }  # fmt: skip
     path = timing.save("step_bytes", {
         "model": model, "parts": columns, "by the plan": plan, "in all": totals,
         "fused, by kind": dict(kinds.most_common()),

@@ -50,9 +50,7 @@ class Block(nn.Module):
 class Llama(nn.Module):
     """The loss of the next token, from tokens and those after them (batch, length)."""
 
-    def __init__(
-        self, width: int, heads: int, kv_heads: int, layers: int, vocabulary: int
-    ) -> None:
+    def __init__(self, width: int, heads: int, kv_heads: int, layers: int, vocabulary: int) -> None:
         super().__init__()
         self.size = width // heads
         self.tokens = nn.Embedding(vocabulary, width)

@@ -13,16 +13,14 @@ MOST_BESIDE = 2  # tensors that the chain takes beside what dropout gives
 
 
 def with_chain(chain: Chain) -> Callable[..., Tensor]:
-    """The function from dropout's input, and the inputs of the chain after its first, to its output.
+    """The function from dropout's input, and the chain's inputs after its first, to the output.
 
     It takes the other arguments of `random_ref.dropout` by name.
     """
     return in_parts(dropout, one(chain))
 
 
-def in_parts(
-    dropped: Callable[..., Tensor], end: Callable[..., Tensor]
-) -> Callable[..., Tensor]:
+def in_parts(dropped: Callable[..., Tensor], end: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`with_chain` by one function for dropout and one for the chain."""
 
     def run(x: Tensor, *beside: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],

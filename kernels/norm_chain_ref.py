@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from . import norm_ref
-from .pointwise_chain_ref import At, Chain, Function, several
+from .pointwise_chain_ref import At, Chain, several
+
+Norm = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 # The norms that may stand between chains.
-NORMS: dict[str, Function] = {
+NORMS: dict[str, Norm] = {
     function.__name__: function
     for function in (
         norm_ref.layer_norm,
@@ -41,7 +43,7 @@ class NormChain:
     where no chain follows.
     """
 
-    norm: Function
+    norm: Norm
     arguments: tuple[object, ...]  # behind its first: `At` for a tensor; else as they are
     before: Chain | None = None
     after: Chain | None = None
@@ -70,7 +72,7 @@ def with_chains(chain: NormChain) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def in_parts(
-    chain: NormChain, norm: Function, make: Callable[[Chain], Callable[..., tuple[Tensor, ...]]]
+    chain: NormChain, norm: Norm, make: Callable[[Chain], Callable[..., tuple[Tensor, ...]]]
 ) -> Callable[..., tuple[Tensor, ...]]:
     """`with_chains` by one function for the norm and one for each chain."""
     before = None if chain.before is None else make(chain.before)
@@ -80,7 +82,7 @@ def in_parts(
         first, own, beside = chain.parted(tensors)
         (x,) = first if before is None else before(*first)
         made = norm(x, *chain.filled(own))
-        y, *others = (made,) if isinstance(made, Tensor) else made
+        y, *others = [made] if isinstance(made, Tensor) else made
         results = () if after is None else after(y, *beside)
         return arranged(chain, results, others, y, x)
 

@@ -91,6 +91,7 @@ def fuse_chains(program: Program) -> Program:
 
 
 def on_triton(step: ProgramStep) -> bool:
+    """Whether Triton kernels do the work where a step runs."""
     meta = step.outputs[0].meta
     return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
 
@@ -167,8 +168,8 @@ def fused_step(
     metas = (*[v.meta for v in inputs], *[None] * len(others))
     run = run_of(op, metas, tuple([v.meta for v in outputs]), ())
     step = replace(
-        last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs, run=run,
-        several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
+        last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,
+        run=run, several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
     )  # fmt: skip
     before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))
     names = ", ".join(each.name for each in op.steps)

@@ -53,11 +53,7 @@ def fuse_norms(program: Program) -> Program:
             continue
         gone.update(each for each in (before, step, after) if each is not None)
         fused[last] = _fused(order, before, step, after)
-    steps = [
-        fused[step] if step in fused else step
-        for step in program.steps
-        if step in fused or step not in gone
-    ]
+    steps = [fused.get(step, step) for step in program.steps if step in fused or step not in gone]
     return replace(program, steps=steps)
 
 

@@ -55,7 +55,9 @@ def launched(monkeypatch):
     for kernel in (gpu._norm_chain, gpu._norm_grad_chain):
         launch = kernel.launch
         monkeypatch.setattr(
-            kernel, "launch", lambda *a, k=kernel, to=launch, **b: (names.append(k.name), to(*a, **b))
+            kernel,
+            "launch",
+            lambda *a, k=kernel, to=launch, **b: (names.append(k.name), to(*a, **b)),
         )
     return names
 

@@ -66,8 +66,8 @@ def _source(expression: Expression, numbers: Sequence[float | int]) -> str:
         literal = repr(number) if abs(number) < float("inf") else f'float("{number}")'
         lines.append(f"    v{i} = tl.full((), {literal}, {kind_of(expression.inputs[i].dtype)})")
     lines += [f"    {line}" for line in steps_of(expression)]
-    values = [f"cast(v{value}, {kind_of(expression.dtype(value))})" for value in expression.outputs]
-    lines.append(f"    return {', '.join(values)}")
+    results = [f"cast(v{i}, {kind_of(expression.dtype(i))})" for i in expression.outputs]
+    lines.append(f"    return {', '.join(results)}")
     return "\n".join(lines) + "\n"
 
 

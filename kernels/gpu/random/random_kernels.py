@@ -195,8 +195,8 @@ def fill_box(
         (size0, stride0), (size1, stride1), (_, stride2) = (*reversed(outer), *[(1, 0)] * 3)[:3]
         _fill.launch(
             (-(-count * width // GROUPS),),
-            (*tables, *[None] * (4 - len(tables)), count, width, size0, size1, seed, call, start, length,
-             stride0, stride1, stride2, *six),
+            (*tables, *[None] * (4 - len(tables)), count, width, size0, size1, seed, call, start,
+             length, stride0, stride1, stride2, *six),
             (plan.kind, double, plan.wide, one_row, whole, x is not None, chain, GROUPS),
             fused=False,
         )  # fmt: skip

@@ -40,13 +40,13 @@ def below(
 ):  # fmt: skip
     """(a, b) so that v - a - b is the logarithm of v's probability."""
     nothing = tl.zeros((BK,), WIDE)
-    if LSE == "found" or LSE == "once":
+    if LSE == "given":
+        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
+    elif LSE == "none":
+        return nothing, nothing
+    else:
         top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
         return base(top), tl.log(total)
-    elif LSE == "given":
-        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
-    else:
-        return nothing, nothing
 
 
 @triton.jit
@@ -133,7 +133,7 @@ def _cross_entropy_grad(
 ):  # fmt: skip
     """Without dy it is 1; `losses` is where the losses themselves are wanted, too.
 
-    Where LSE is "once", the bits are those of the loss, and then of the gradient from its logsumexp.
+    Where LSE is "once", the bits are those of the loss and then of the gradient from its lse.
     """
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import norm_chain_ref as reference, norm_ref, pointwise_ref
-from ...norm_chain_ref import MOST_AFTER, MOST_BEFORE, MOST_BESIDE, NormChain
+from ...norm_chain_ref import MOST_AFTER, MOST_BEFORE, MOST_BESIDE, Norm, NormChain
 from ...pointwise_chain_ref import At, Chain, Link
 from ...select import triton_kernel
 from ..launch.aot_cases import Case
@@ -37,13 +37,20 @@ _ROUND = {
     torch.float32: tl.float32,
     torch.float64: tl.float64,
 }
-_GRADS = (norm_ref.layer_norm_grad, norm_ref.layer_norm_with_stats_grad, norm_ref.rms_norm_grad)
-_CENTRED = (
+_GRADS: tuple[Norm, ...] = (
+    norm_ref.layer_norm_grad,
+    norm_ref.layer_norm_with_stats_grad,
+    norm_ref.rms_norm_grad,
+)
+_CENTRED: tuple[Norm, ...] = (
     norm_ref.layer_norm,
     norm_ref.layer_norm_grad,
     norm_ref.layer_norm_with_stats,
     norm_ref.layer_norm_with_stats_grad,
 )
+
+_KEEPING: tuple[Norm, ...] = (norm_ref.layer_norm_with_stats,)
+_FROM_KEPT: tuple[Norm, ...] = (norm_ref.layer_norm_with_stats_grad,)
 
 
 @triton.jit
@@ -228,7 +235,7 @@ def _run(
     rows = x.numel() // columns
     whole, y, results = _tensors(chain, found, x)
     statistics: list[Tensor] = []
-    if chain.norm is norm_ref.layer_norm_with_stats:
+    if chain.norm in _KEEPING:
         kept = (*x.shape[: x.ndim - len(shape)], *(1,) * len(shape))
         statistics = [torch.empty(kept, dtype=wide, device=x.device) for _ in range(2)]
     t = SHARED.of(found.dtype, rows, columns, 1)
@@ -254,7 +261,7 @@ def _run_grad(
     beside: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     weight, *statistics = [dense_or_none(given) for given in _optional(chain.filled(own)[1:4])]
-    mean, rstd = statistics if chain.norm is norm_ref.layer_norm_with_stats_grad else (None, None)
+    mean, rstd = statistics if chain.norm in _FROM_KEPT else (None, None)
     x, shape = own[0], _shape_of(chain)
     columns, wide, centred = prod(shape), wide_of(x.dtype), chain.norm in _CENTRED
     rows = x.numel() // columns
@@ -308,7 +315,10 @@ def _forward(x: str, dtype: torch.dtype, centred: bool, low: bool, tile: tuple[i
     return Case(
         _norm_chain,
         (x, x, None, None, x, *scales, *ends, *kept),
-        (before, after, centred, True, centred, kept[0] is not None, _ROUND[dtype], tl.float32, *tile),
+        (
+            before, after, centred, True, centred, kept[0] is not None, _ROUND[dtype], tl.float32,
+            *tile,
+        ),
         max(tile[0] * tile[1] // 1024, 1),
         fused=False,
     )  # fmt: skip
