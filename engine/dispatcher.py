@@ -135,6 +135,8 @@ PACKED = 0
 def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     assert isinstance(op, Op)
     is_boxing = type(op).boxing is not Op.boxing
+    # The text of an entry names the kept outputs up to the last one.
+    assert isinstance(op.saves_output, bool) or op.saves_output[-1] == op.num_outputs - 1
     form = Form(
         params,
         attributes=_count(op.attributes),
@@ -265,7 +267,6 @@ _NAMES = {
     "KERNEL_ERRORS": KERNEL_ERRORS,
     "Node": Node,
     "Tensor": Tensor,
-    "from_shards": from_shards,
     "add_view": add_view,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
@@ -275,7 +276,6 @@ _NAMES = {
     "is_grad_enabled": interpreter.is_grad_enabled,
     "get_current": interpreter.get_current,
     "get_saved_hooks": saved_hooks.items,
-    "kept_outputs": kept_outputs,
     "link_all": link_all,
     "names": names,
     "new": object.__new__,

@@ -98,6 +98,18 @@ node = None
 {record}
 return {outputs}"""
 
+# `from_shards`, written out.
+_GIVE_FIRST = """\
+node = None
+{record}
+y = new(Tensor)
+y.shards = shards[0]
+y.meta = plan.meta
+y.node = node
+y.version = 0
+y.shared = False
+return (y,)"""
+
 # What `views.link` does, written out; `base` is the input as it was before it was boxed.
 _LINK = """\
 y._base = base
@@ -177,11 +189,9 @@ def source(form: Form) -> str:
     texts["meta"] = "metas" if form.several else "meta"
     texts["saved_output"] = texts["made"] if form.saves_output else "None"
     if isinstance(form.saves_output, tuple):
-        texts["saved_output"] = f"kept_outputs(shards, {form.saves_output})"
+        texts["saved_output"] = _kept(form.saves_output)
     outputs = "outputs_of_one" if form.one_gradient else "outputs"
     texts["outputs"] = f"{outputs}(plan, shards, node)"
-    if form.only_first:
-        texts["outputs"] = "(from_shards(shards[0], plan.meta, node),)"
     texts["shared"] = str(form.makes_views)
     texts["decomposed"] = f"plan.decomposed({texts['arguments']})"
     if form.makes_views:
@@ -195,7 +205,7 @@ def source(form: Form) -> str:
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
         "run_once": _RUN if many else _RUN_ON_ONE,
         "record": _record(form),
-        "give": _GIVE_SEVERAL if form.several else _GIVE_ONE,
+        "give": _GIVE_FIRST if form.only_first else _GIVE_SEVERAL if form.several else _GIVE_ONE,
         "share": _LINK if form.makes_views else _SHARE if form.boxing or form.aliases else "",
         "base": f"base = {texts['first']}" if form.makes_views else "",
     }
@@ -209,6 +219,12 @@ def _record(form: Form) -> str:
     if not form.params:
         return _RECORD_PACKED
     return _RECORD_VIEW if form.makes_views else _RECORD
+
+
+def _kept(indices: tuple[int, ...]) -> str:
+    """The text of what `kept_outputs` gives where the last output is kept."""
+    kept = [f"shards[{i}]" if i in indices else "None" for i in range(indices[-1] + 1)]
+    return _tuple(kept)
 
 
 def _with_block(text: str, name: str, block: str) -> str:

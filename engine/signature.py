@@ -39,6 +39,7 @@ Rule = Sequence[Signature]
 BROADCAST = "all"
 
 
+@lru_cache(maxsize=256)
 def all_broadcast(num_inputs: int, num_outputs: int = 1) -> Signature:
     """The signature that is always legal."""
     return Signature((broadcast,) * num_inputs, (broadcast,) * num_outputs)

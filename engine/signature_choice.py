@@ -38,31 +38,31 @@ def choose(
     """
     tensors = [(i, meta) for i, meta in enumerate(metas) if meta is not None]
     kind = placement.device_type
-    work = _work(op, metas, outputs, kind)
+    work: float | None = None
     seen = _Seen(described, metas)
     chosen: list[Signature] = []
     plain = all_broadcast(len(tensors), len(outputs))
     for axis, parts in enumerate(placement.shape):
-        present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
-        best = plain
-        if any(sbp is not broadcast for sbp in present):
-            rule = [*op.rule(seen.axis(parts), *seen.args, *given), plain]
-            sizes = [_bytes_along(meta, axis) for _, meta in tensors]
-            share = work / (placement.num_ranks / parts)
-            best = _cheapest(rule, present, sizes, parts, share, kind)
-            if all(sbp is broadcast for sbp in best.inputs):
-                best = plain
-            if len(rule) == 1 and any(sbp.is_split for sbp in present):
-                note_fallback(op.name, present)
+        present = tuple([meta.nd_sbp[axis] for _, meta in tensors])
+        if present == plain.inputs:
+            chosen.append(plain)
+            continue
+        if work is None:
+            work = _work(op, metas, outputs, kind)
+        rule = [*op.rule(seen.axis(placement.shape, chosen), *seen.args, *given), plain]
+        sizes = [_bytes_along(meta, axis) for _, meta in tensors]
+        share = work / (placement.num_ranks / parts)
+        best = _cheapest(rule, present, sizes, parts, share, kind)
+        if best.inputs == plain.inputs:
+            best = plain
+        if len(rule) == 1 and any(sbp.is_split for sbp in present):
+            note_fallback(op.name, present)
         chosen.append(best)
-        seen.split(best, parts)
     wanted: list[NdSbp | None] = [None] * len(metas)
     for place, (i, _) in enumerate(tensors):
-        wanted[i] = tuple(signature.inputs[place] for signature in chosen)
-    produced = tuple(
-        tuple(signature.outputs[i] for signature in chosen) for i in range(len(outputs))
-    )
-    return tuple(wanted), produced
+        wanted[i] = tuple([signature.inputs[place] for signature in chosen])
+    produced = [tuple([signature.outputs[i] for signature in chosen]) for i in range(len(outputs))]
+    return tuple(wanted), tuple(produced)
 
 
 def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
@@ -106,9 +106,7 @@ def signatures_along(
 
     def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
         seen = _Seen(described, metas)
-        for signature, parts in zip(signatures, placement.shape, strict=False):
-            seen.split(signature, parts)
-        return [*op.rule(seen.axis(placement.shape[at]), *seen.args, *given), plain]
+        return [*op.rule(seen.axis(placement.shape, signatures), *seen.args, *given), plain]
 
     found = []
     for signature in rule(axis, used[:axis]):
@@ -158,18 +156,24 @@ def _cheapest(
 
 
 class _Seen:
-    """The tensor arguments as the next axis sees them: split already by the axes before it."""
+    """The tensor arguments as an axis sees them: split already by the axes before it."""
 
     def __init__(self, described: Sequence[object], metas: Sequence[Meta | None]) -> None:
         self.args = list(described)
+        self._axes = 0  # how many have split the arguments
         self._places = [i for i, meta in enumerate(metas) if meta is not None]
         self._ragged: list[set[int]] = [set() for _ in self._places]
-        self._whole = tuple(tuple(meta.shape) for meta in metas if meta is not None)
+        self._whole = tuple([tuple(meta.shape) for meta in metas if meta is not None])
 
-    def axis(self, parts: int) -> Axis:
-        return Axis(parts, tuple(map(frozenset, self._ragged)), self._whole)
+    def axis(self, mesh: Sequence[int], before: Sequence[Signature]) -> Axis:
+        """The axis of a mesh that follows those with the signatures `before`."""
+        for number in range(self._axes, len(before)):
+            self._split(before[number], mesh[number])
+        self._axes = len(before)
+        ragged = tuple([frozenset(dims) for dims in self._ragged])
+        return Axis(mesh[self._axes], ragged, self._whole)
 
-    def split(self, signature: Signature, parts: int) -> None:
+    def _split(self, signature: Signature, parts: int) -> None:
         for place, ragged, sbp in zip(self._places, self._ragged, signature.inputs, strict=True):
             if sbp.kind == "S":
                 meta = self.args[place]

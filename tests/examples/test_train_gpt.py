@@ -253,6 +253,15 @@ def test_bad_arguments_are_refused(capsys, tmp_path):
         assert said in capsys.readouterr().err
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C interrupts, which a process started in the background ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_stops_at_once():
     with stop_request.StopRequest() as stop:
         assert not stop.agreed()
