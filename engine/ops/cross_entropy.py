@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import compress
 from typing import NamedTuple, TypeAlias
 
@@ -227,11 +227,10 @@ class KeepingCrossEntropy(Op):
         return (cross_entropy_grad((dy[0], *tensors, y[1]), *attrs[:3]),)
 
 
-def _keeps_lse(x: Tensor) -> bool:
+@lru_cache(maxsize=1024)
+def _keeps_lse(x: Meta, on_triton: Callable[[str], bool]) -> bool:
     """Whether backward uses the logarithms of sums again: torch's own kernels make them anew."""
-    if x.node is None or not interpreter.is_grad_enabled() or not x.meta.is_floating:
-        return False
-    return uses_triton(x.meta.device_type) and not is_split_along(x.meta, _class_dim(x))
+    return x.is_floating and on_triton(x.device_type) and not is_split_along(x, _class_dim(x))
 
 
 Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -399,7 +398,8 @@ def cross_entropy(
     check_reduction(reduction)
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
-    if _keeps_lse(input):
+    trained = input.node is not None and interpreter.is_grad_enabled()
+    if trained and _keeps_lse(input.meta, uses_triton):
         return keeping_cross_entropy(
             input, target, weight, ignore_index, reduction, label_smoothing
         )
