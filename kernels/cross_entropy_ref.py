@@ -170,3 +170,17 @@ def whole_cross_entropy_grad(
 
 def _along(vector: Tensor, ndim: int, dim: int) -> Tensor:
     return vector.view([-1 if i == dim else 1 for i in range(ndim)])
+
+
+def whole_cross_entropy_and_grad(
+    dy: Tensor | None, x: Tensor, target: Tensor, reduction: str, ignore_index: int,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The loss of `whole_cross_entropy_with_lse` and its gradient for x, as one after the other.
+
+    There are no weights and no smoothing. `dy` is the gradient of the loss; None: it is 1.
+    """
+    y, lse = whole_cross_entropy_with_lse(x, target, None, reduction, ignore_index, 0.0, dtype)
+    dy = torch.ones_like(y) if dy is None else dy
+    attrs = (False, reduction, ignore_index, 0.0, lse)
+    return y, whole_cross_entropy_grad(dy, x, target, None, *attrs)

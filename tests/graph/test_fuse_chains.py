@@ -201,7 +201,8 @@ def test_training_has_the_same_bits(monkeypatch, sbp, dtype):
 
 def late(a):
     h = flow.exp(a)
-    return h @ h, h + 1.0
+    p = h.softmax(-1)
+    return p, h + p
 
 
 WHY = {
@@ -233,7 +234,7 @@ def test_why_a_step_is_alone(world, kind):
 def test_a_value_that_is_read_before_does_not_wait(world):
     first, second = notes(plan_of(late, x(4, 4)))
     assert first == "not fused: no pointwise step beside it"
-    assert re.fullmatch(r"not fused: mat\w* reads %\d+ before", second)
+    assert re.fullmatch(r"not fused: softmax reads %\d+ before", second)
 
 
 def test_kernels_have_limits(world):

@@ -117,6 +117,33 @@ def test_parts(weighted, dtype):
         assert_matches_reference(cross_entropy_ref.target_weights, target, weight, bare, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "of_target"), [*WHOLE[:3], ((3, 9000), (3,))], ids=str)
+def test_the_loss_and_its_gradient_in_one_kernel(shape, of_target, dtype):
+    x, target, _ = drawn(shape, of_target, dtype, False)
+    for reduction in ("none", "sum", "mean") if x.numel() < 9000 else ("mean",):
+        for of_loss in {None, torch.promote_types(dtype, torch.float32)}:
+            kernels = [
+                select.triton_kernel(function)
+                for function in (
+                    cross_entropy_ref.whole_cross_entropy_with_lse,
+                    cross_entropy_ref.whole_cross_entropy_grad,
+                    cross_entropy_ref.whole_cross_entropy_and_grad,
+                )
+            ]
+            y, lse = kernels[0](x, target, None, reduction, -100, 0.0, of_loss)
+            for dy in (None, torch.randn(y.shape).to(y.dtype)):
+                given = torch.ones_like(y) if dy is None else dy
+                dx = kernels[1](given, x, target, None, False, reduction, -100, 0.0, lse)
+                found = kernels[2](dy, x, target, reduction, -100, of_loss)
+                for a, b in zip(found, (y, dx), strict=True):
+                    assert a.dtype == b.dtype and torch.equal(a, b)
+                assert_matches_reference(
+                    cross_entropy_ref.whole_cross_entropy_and_grad,
+                    *(dy, x, target, reduction, -100, of_loss), slack=4,
+                )  # fmt: skip
+
+
 def test_many_classes():
     x, target, weight = drawn((2, 9001), (2,), torch.float32, True)
     target[1] = 9000

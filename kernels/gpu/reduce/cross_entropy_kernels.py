@@ -40,13 +40,13 @@ def below(
 ):  # fmt: skip
     """(a, b) so that v - a - b is the logarithm of v's probability."""
     nothing = tl.zeros((BK,), WIDE)
-    if LSE == "found":
+    if LSE == "given":
+        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
+    elif LSE == "none":
+        return nothing, nothing
+    else:
         top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
         return base(top), tl.log(total)
-    elif LSE == "given":
-        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
-    else:
-        return nothing, nothing
 
 
 @triton.jit
@@ -131,7 +131,10 @@ def _cross_entropy_grad(
     MEAN: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    """Without dy it is 1; `losses` is where the losses themselves are wanted, too."""
+    """Without dy it is 1; `losses` is where the losses themselves are wanted, too.
+
+    Where LSE is "once", the bits are those of the loss and then of the gradient from its lse.
+    """
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
     wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
@@ -158,7 +161,11 @@ def _cross_entropy_grad(
         here = (local >= 0) & (local < n)
         logit = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0)
         lost = (a - logit.to(WIDE)) + b
-        tl.store(losses + index, tl.where(here, lost, 0.0), mask=inside)
+        lost = tl.where(here, lost, 0.0).to(losses.dtype.element_ty)
+        tl.store(losses + index, lost, mask=inside)
+    if LSE == "once":
+        a += b
+        b = tl.zeros((BK,), WIDE)
     at = tl.arange(0, BR)
     # From the end on: what was read last is still in the cache.
     NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
@@ -312,22 +319,48 @@ def _whole(
     wide, dtype = wide_of(x.dtype), dtype or x.dtype
     of_each = dtype if reduction == "none" else wide
     each = _losses(x, target, weight, None, classes, form, of_each, found, dtype)
+    return _reduced(each, target, weight, classes, reduction, dtype)
+
+
+def _reduced(
+    each: Tensor, target: Tensor, weight: Tensor | None, classes: Classes, reduction: str,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """The sum or the mean of the losses, or what they are."""
     if reduction == "none":
         return each
     if reduction == "sum":
-        return reduce_dims(each, tuple(range(each.ndim)), False, "sum", dtype, wide)
-    y = torch.empty((), dtype=dtype, device=x.device)
-    _run_totals(target, weight, each, y, classes, wide)
+        return reduce_dims(each, tuple(range(each.ndim)), False, "sum", dtype, each.dtype)
+    y = torch.empty((), dtype=dtype, device=each.device)
+    _run_totals(target, weight, each, y, classes, each.dtype)
     return y
+
+
+def whole_cross_entropy_and_grad(
+    dy: Tensor | None, x: Tensor, target: Tensor, reduction: str, ignore_index: int,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    if not _fits(x, target):
+        return torchs.whole_cross_entropy_and_grad(dy, x, target, reduction, ignore_index, dtype)
+    classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, 0.0)
+    check_targets(target, classes)
+    wide, of_loss = wide_of(x.dtype), dtype or x.dtype
+    each = of_loss if reduction == "none" else wide
+    losses = torch.empty(target.shape, dtype=each, device=x.device)
+    # Sums of exponentials are added up in the blocks of the loss alone.
+    _, outer, n, inner = _sizes(x)
+    t = _SHARED.of(of_loss, outer, n, inner)
+    dx = _grad(dy, x, target, None, None, classes, "once", reduction == "mean", losses, t=t)
+    return _reduced(losses, target, None, classes, reduction, of_loss), dx
 
 
 def _grad(
     dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
-    config: Config | None = None,
+    config: Config | None = None, t: Tiles | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
-    t = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
+    t = t or _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     wide = wide_of(x.dtype)
     sums = _sums(target, weight, classes, wide, mean)
@@ -443,11 +476,13 @@ _TARGETS = ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?")
 _PART = ("*fp32", "*i64", *("*fp32",) * 3, None, *_NUMBERS)
 _GIVEN = (*("*fp32",) * 2, "*i64", *("*fp32",) * 4, None, *_NUMBERS)
 _LOSSES = ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS)
+_ONCE = ("*bf16", None, "*i64", None, None, "*fp32", "*bf16", "*fp32", *_NUMBERS)
 CASES += [
     Case(_target_weights, _TARGETS, (True, 0.1, tl.float32, 1024)),
     Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
     Case(_cross_entropy_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
     Case(_cross_entropy_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), 16),
+    Case(_cross_entropy_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
     Case(
         _totals,
         ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),
