@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import compress
 from typing import NamedTuple, TypeAlias
 
@@ -164,7 +164,9 @@ class CrossEntropy(ClassLoss):
         classes = self.classes(local, attrs)
         if classes is None and local.inputs[3] is None:
             log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
-            return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            return local.around(
+                whole, lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            )
         if classes is None:
             classes = Classes(0, local.input_shape(0)[_class_dim(local.input(0))], *attrs[1:3])
         part = local.bind(kernels.cross_entropy, classes)
@@ -225,11 +227,10 @@ class KeepingCrossEntropy(Op):
         return (cross_entropy_grad((dy[0], *tensors, y[1]), *attrs[:3]),)
 
 
-def _keeps_lse(x: Tensor) -> bool:
+@lru_cache(maxsize=1024)
+def _keeps_lse(x: Meta, on_triton: Callable[[str], bool]) -> bool:
     """Whether backward uses the logarithms of sums again: torch's own kernels make them anew."""
-    if x.node is None or not interpreter.is_grad_enabled() or not x.meta.is_floating:
-        return False
-    return uses_triton(x.meta.device_type) and not is_split_along(x.meta, _class_dim(x))
+    return x.is_floating and on_triton(x.device_type) and not is_split_along(x, _class_dim(x))
 
 
 Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -308,13 +309,10 @@ class CrossEntropyGrad(ClassLoss):
         if classes is not None:
             return local.bind(kernels.cross_entropy_grad, classes)
         log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy_grad)
-
-        def run(dy: torch.Tensor, *tensors: torch.Tensor | None) -> torch.Tensor:
-            *given, lse = tensors
-            gradient: torch.Tensor = whole(dy, *given, log_input, *attrs, lse)
-            return gradient
-
-        return run
+        return local.around(
+            whole,
+            lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs, lse),
+        )
 
     def vjp(
         self,
@@ -400,7 +398,8 @@ def cross_entropy(
     check_reduction(reduction)
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
-    if _keeps_lse(input):
+    trained = input.node is not None and interpreter.is_grad_enabled()
+    if trained and _keeps_lse(input.meta, uses_triton):
         return keeping_cross_entropy(
             input, target, weight, ignore_index, reduction, label_smoothing
         )

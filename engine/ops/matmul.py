@@ -71,8 +71,8 @@ class MatrixOp(Op):
     reference: Kernel
 
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
-        chosen = local.pick(self.reference)
-        return self.kernel if chosen is self.reference else chosen
+        bound = local.bind(self.reference)
+        return self.kernel if bound.kernel is self.reference else bound
 
     @property
     def depends_on_position(self) -> bool:

@@ -188,7 +188,8 @@ def _embedding_bag(
 
 def _ihfft(*args: Any, **named: Any) -> torch.Tensor:
     """Torch defers the conjugate that it ends with."""
-    return torch.fft.ihfft(*args, **named).resolve_conj()
+    deferred: torch.Tensor = torch.fft.ihfft(*args, **named)
+    return deferred.resolve_conj()
 
 
 # What runs on shards in place of torch's function.

@@ -35,8 +35,8 @@ class Fused(Op):
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         make = kernels.one if self.num_outputs == 1 else kernels.several
-        kernel: Kernel = local.pick(make)(self.chain)
-        return kernel
+        picked = local.pick(make)
+        return local.around(picked, picked(self.chain))
 
 
 class FusedReduction(Fused):
@@ -48,13 +48,18 @@ class FusedReduction(Fused):
         reduction = last.op.bind(
             replace(local, inputs=(last.source.meta,), outputs=local.outputs[:1]), last.attrs
         )
-        compute = local.pick(kernels.as_prologue)(self.chain, self.kept)
+        picked = local.pick(kernels.as_prologue)
+        compute = picked(self.chain, self.kept)
 
         def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             prologue, whole = compute(*tensors)
             return reduction(prologue), whole
 
-        return run if self.kept else lambda *tensors: reduction(compute(*tensors)[0])
+        def alone(*tensors: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = reduction(compute(*tensors)[0])
+            return y
+
+        return local.around(picked, run if self.kept else alone)
 
 
 class FusedEpilogue(Fused):
@@ -65,8 +70,8 @@ class FusedEpilogue(Fused):
         assert isinstance(product.op, MatrixOp)
         operands = len(tuple(product.reads()))
         with_epilogue = local.pick(epilogue.with_epilogue)
-        kernel: Kernel = with_epilogue(product.op.reference, operands, self.chain, self.kept)
-        return kernel
+        made = with_epilogue(product.op.reference, operands, self.chain, self.kept)
+        return local.around(with_epilogue, made)
 
 
 def fuse_chains(program: Program) -> Program:

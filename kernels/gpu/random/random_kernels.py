@@ -18,7 +18,7 @@ from ...philox import Ints, Rows
 from ...random_ref import Fill, Plan
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..launch.symbolic_numbers import through
+from ..launch.symbolic_numbers import runtime_scalars, through
 from ..pointwise.copy_kernels import copy_into
 from ..pointwise.scalar_functions import cast
 from ..sort.radix_sort import radix_sort
@@ -210,6 +210,7 @@ def _by_triton(reference: Fill) -> Fill:
     """The same boxes as the reference, whose plan it takes."""
     plan = unwrap(reference)
 
+    @runtime_scalars("seed", "call")
     def run(
         shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
         device: torch.device | str = "cpu", **options: object,
@@ -232,12 +233,14 @@ dropout_mask = _by_triton(reference.dropout_mask)
 words_of_64_bits = _by_triton(reference.words_of_64_bits)
 
 
+@runtime_scalars("seed", "call")
 def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
     plan: Plan = unwrap(reference.dropout_mask)(p=p, dtype=x.dtype)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return fill_box(plan, y, shape, offset, seed, call, x.contiguous())
 
 
+@runtime_scalars("seed", "call")
 def randperm(
     n: int, *, seed: int, call: int, dtype: torch.dtype = torch.int64,
     device: torch.device | str = "cpu",
