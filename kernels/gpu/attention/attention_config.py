@@ -112,7 +112,8 @@ def by_rule(
         most = Sizes(16, 16, 4, 1)
     elif kind != "half":
         most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
-        if work == "keys" and arch.startswith("gfx"):
+        # Twice as many would spill.
+        if work == "keys" and (arch.startswith("gfx") or (bound, kind) == (128, "ieee")):
             most = most._replace(queries=16)
     elif copied and (work, bound, form) in _COPIED:
         most = _COPIED[work, bound, form]

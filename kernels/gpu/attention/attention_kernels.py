@@ -14,6 +14,7 @@ from ...attention_ref import WIDEST, Dropped, Pairs
 from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED
 from ..launch.launch_trace import Argument, aligned
+from ..launch.symbolic_numbers import runtime_scalars, through
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
@@ -99,7 +100,7 @@ class Heads(NamedTuple):
         rescale = 1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0
         return (
             *common, batch * all_heads + head, all_heads, queries, int(drop.p * 2.0**32),
-            signed(drop.seed), signed(drop.call), rescale,
+            through(signed, drop.seed), through(signed, drop.call), rescale,
         )  # fmt: skip
 
 
@@ -238,6 +239,11 @@ def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
     return Heads(dense(q), dense(k), dense(v), mask)
 
 
+# The numbers of a draw: what calls these functions to drop weights has them among its arguments.
+_OF_A_DRAW = runtime_scalars("seed", "call")
+
+
+@_OF_A_DRAW
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
@@ -246,6 +252,7 @@ def attention(
     return attend(heads_of(q, k, v, mask), Form(pairs, drop))
 
 
+@_OF_A_DRAW
 def attention_grad(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
     pairs: Pairs, drop: Dropped | None,
