@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv, from nothing but a Python >= 3.11 (PYTHON=...).
 
 PYTHON ?= python3
+OTHER_TRITON ?= 3.6.0
 VENV := .venv
 STAMP := $(VENV)/.installed
 # Every core: one process for each, which takes the next test when it has none.
@@ -8,14 +9,16 @@ PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test kernels kills gpu check lint types format api stubs ops budget clean
+.PHONY: help setup demo test kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
 	@echo "make test    run the tests, on every core (12 minutes on 2)"
-	@echo "make kernels compile every Triton kernel, and run all of them in the interpreter"
+	@echo "make kernels compile every Triton kernel, check launches, and run all in the interpreter"
 	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
+	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
+	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
 	@echo "make check   lint, types, kernels, kills and tests, as CI does (37 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
@@ -43,23 +46,64 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(PYTEST)
 
-# Triton is interpreted or compiled, as a process chooses when it starts: so, three of them.
+# Triton is interpreted or compiled, as a process chooses when it starts: so, several of them.
 kernels: $(STAMP)
 	$(VENV)/bin/python -m onefold.kernels.aot
+	$(VENV)/bin/python tests/driver_runs.py
 	$(INTERPRETED) $(PYTEST) tests/triton
 	$(INTERPRETED) $(PYTEST) tests/graph/test_fuse_chains.py
+
+# Launches with another Triton than that of torch, which lies in an environment of its own.
+OTHER := build/triton-$(OTHER_TRITON)
+other-triton: $(OTHER)/.installed
+	PYTHONPATH=build/package $(OTHER)/bin/python -m pytest -q tests/kernels/test_launcher_version.py
+	PYTHONPATH=build/package $(OTHER)/bin/python tests/driver_runs.py --match step
+
+$(OTHER)/.installed: $(STAMP)
+	$(VENV)/bin/python -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  triton==$(OTHER_TRITON)
+	@mkdir -p build/package && ln -sfn ../.. build/package/onefold
+	@rest=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	folder=$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	echo "$$rest" > "$$folder/rest.pth"
+	@touch $@
 
 kills: $(STAMP)
 	$(VENV)/bin/python benchmarks/kill_training.py --short
 
-# On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.
-gpu:
-	@mkdir -p build/gpu && ln -sfn ../.. build/gpu/onefold
-	@status=0; export PYTHONPATH=build/gpu; \
-	$(PYTHON) -m pytest -m gpu -n 8 --dist worksteal || status=$$?; \
-	$(PYTHON) benchmarks/kernels.py || status=$$?; exit $$status
+# On a machine with a GPU, with the torch, triton and pytest that PYTHON has there. Each command ends
+# after MINUTES, leaves what it found in RESULTS, and goes on from there; see docs/kernels.md.
+MINUTES ?= 8
+WORKERS ?= 8
+RESULTS ?= build/gpu
+PART ?= 1/1
+ON_GPU = mkdir -p build/package && ln -sfn ../.. build/package/onefold && \
+  PYTHONPATH="$(CURDIR)/build/package$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+UNTIL = --minutes $(MINUTES) --results $(RESULTS)
 
-check: lint types kernels kills test
+gpu-first:
+	$(ON_GPU) tests/gpu_first.py $(UNTIL) $(ARGS)
+
+gpu-tests:
+	$(ON_GPU) tests/gpu_tests.py $(UNTIL) --part $(PART) --workers $(WORKERS) $(ARGS)
+
+gpu-bench:
+	$(ON_GPU) benchmarks/kernels.py $(UNTIL) $(if $(GROUP),--group $(GROUP)) $(ARGS)
+
+gpu-steps:
+	$(ON_GPU) benchmarks/whole_steps.py $(UNTIL) $(if $(MODEL),--model $(MODEL)) $(ARGS)
+
+gpu-tune:
+	$(ON_GPU) -m onefold.kernels.tune $(FAMILY) --minutes $(MINUTES) --processes $(WORKERS) \
+	  --rows $(RESULTS)/tune.jsonl $(ARGS)
+
+gpu:
+	@status=0; for target in gpu-tests gpu-bench; do \
+	  $(MAKE) $$target MINUTES=600 || status=$$?; \
+	done; exit $$status
+
+check: lint types kernels other-triton kills test
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from functools import cache
 from types import FrameType
 
 import torch
@@ -112,6 +113,7 @@ _BETWEEN = frozenset({"torch", "contextlib", "functools", "threading"})
 _USERS = frozenset({"tests", "examples", "benchmarks"})
 
 
+@cache
 def _is_user(module: str) -> bool:
     if module == _PACKAGE:
         return False
@@ -145,7 +147,7 @@ def is_user_frame(frame: FrameType) -> bool:
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and not is_user_frame(frame):
+    while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
 

@@ -179,7 +179,7 @@ def _exchange(
     def said() -> Said:
         outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
         ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
-        return Said(kind, ranks, outs, ins)
+        return Said(kind, ranks, outs, ins, decided=forms is not None)
 
     agree(link, group.counter, (kind, dtype, forms, ranks), said)
     count = len(ranks)

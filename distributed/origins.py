@@ -45,6 +45,7 @@ class _State:
     def __init__(self) -> None:
         self.on = False
         self.program = 0  # the origin of what a graph's call communicates
+        self.line = ""  # the user's line that calls the graph
         self.rows: dict[int, _Row] = {}
 
 
@@ -72,9 +73,7 @@ def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = (
         plain = tuple([_plain(value) for value in values])
         number = hash((what.number, index, plain, parents)) or 1
         setattr(made, _NAME, number)
-        state.rows[number] = _Row(what, values, parents)
-    if len(state.rows) > 2 * _MOST:
-        _drop_old()
+        _add(number, _Row(what, values, parents))
 
 
 def of_program(text: str) -> int:
@@ -87,13 +86,25 @@ def of_program(text: str) -> int:
     return number
 
 
+def of_call(program: int, inputs: Sequence[object]) -> int:
+    """The origin of what a call of a program on these shards communicates."""
+    parents = tuple([origin(data) for data in inputs])
+    if 0 in parents:
+        return program
+    what = mark("a call of the graph")
+    number = hash((what.number, program, parents)) or 1
+    _add(number, _Row(what, (), (program, *parents)))
+    return number
+
+
 def within(program: int, run: Callable[..., R], *args: object) -> R:
     """What `run(*args)` gives, which communicates what is of this program."""
-    before, state.program = state.program, program
+    before = state.program, state.line
+    state.program, state.line = program, user_line()
     try:
         return run(*args)
     finally:
-        state.program = before
+        state.program, state.line = before
 
 
 def forget(data: object) -> None:
@@ -128,7 +139,14 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
             give(made, what, *values, parents=parents)
         return made
 
+    vars(following)["alone"] = run
     return following
+
+
+def alone(run: Callable[..., R]) -> Callable[..., R]:
+    """What `followed` was given, for a graph, which has one origin for all that it communicates."""
+    found: Callable[..., R] = getattr(run, "alone", run)
+    return found
 
 
 def _one(made: torch.Tensor, args: Sequence[object], what: Mark) -> torch.Tensor:
@@ -148,15 +166,15 @@ def _one(made: torch.Tensor, args: Sequence[object], what: Mark) -> torch.Tensor
     given = tuple(parents)
     number = hash((what.number, 0, plain, given)) or 1
     setattr(made, _NAME, number)
-    state.rows[number] = _Row(what, tuple(values), given)
-    if len(state.rows) > 2 * _MOST:
-        _drop_old()
+    _add(number, _Row(what, tuple(values), given))
     return made
 
 
-def _drop_old() -> None:
-    for old in list(state.rows)[:_MOST]:
-        del state.rows[old]
+def _add(number: int, row: _Row) -> None:
+    state.rows[number] = row
+    if len(state.rows) > 2 * _MOST:
+        for old in list(state.rows)[:_MOST]:
+            del state.rows[old]
 
 
 def history(number: int) -> list[tuple[int, str, str]]:

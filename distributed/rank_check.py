@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 
@@ -23,7 +24,7 @@ _PATIENCE = 2.0
 _NUMBER_BYTES = 4
 _COUNTED_FROM = 47
 # With ONEFOLD_CHECK=1: as many collectives of a group that were expected are compared together.
-_TOGETHER = 16
+_TOGETHER = 32
 _LATE = b"late"  # the verdict of a rank that waited too long
 _ADVICE = (
     "Every rank must run the same operations in the same order; look for a branch that depends on "
@@ -40,6 +41,7 @@ class Said:
     # The forms of the tensors, by the rank that they go to or come from.
     sends: Mapping[int, Sequence[str]] = field(default_factory=dict)
     recvs: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    decided: bool = False  # whether ranks that agree must send what the others expect
     op: str = ""
     line: str = ""
     origin: int = 0  # of what it communicates, see `origins`
@@ -65,6 +67,18 @@ class Said:
         return f"{self.what}{of} at {self.line}"
 
 
+class _Unchecked(NamedTuple):
+    """With ONEFOLD_CHECK=1: a collective that was begun and not compared yet."""
+
+    said: Said
+    known: tuple[Hashable, str, str]  # what all must agree on, the op, and the user's line
+    origin: int
+
+    def in_full(self) -> Said:
+        _, op, line = self.known
+        return replace(self.said, op=op, line=line, origin=self.origin)
+
+
 def form(shape: Sequence[int], dtype: torch.dtype) -> str:
     """What two ranks must agree on about one tensor: `float32 (2, 3)`."""
     return f"{str(dtype).removeprefix('torch.')} {tuple(shape)}"
@@ -80,7 +94,7 @@ def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[],
     if len(counter.ranks) == 1:
         return
     if link.check:
-        _check(link, counter, what, said().now())
+        _check(link, counter, what, said())
     elif not counter.agreement.expects(what):
         if not _all_say(link, counter, repr(what), said()):
             _compare(link, counter, [said().now()], False)
@@ -89,17 +103,19 @@ def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[],
 
 
 def _check(link: Connection, counter: Counter, what: Hashable, said: Said) -> None:
-    """Compare everything: at once where it is new, and else a few collectives together."""
-    unchecked: list[Said] = counter.unchecked
-    unchecked.append(said)
-    known = what, said.op, said.line
+    """Compare everything: at once where it is new, and else some collectives together."""
+    line = origins.state.line or user_line()
+    known = what, current_op.name, line
+    unchecked: list[_Unchecked] = counter.unchecked
+    unchecked.append(_Unchecked(said, known, current_op.origin))
     expected = counter.agreement.expects(known)
     if expected and len(unchecked) < _TOGETHER:
         return
     counter.unchecked = []
-    text = repr([(each.what, each.ranks, each.op, each.line, each.origin) for each in unchecked])
-    if not _all_say(link, counter, text, said) or any(each.sends for each in unchecked):
-        _compare(link, counter, unchecked, True)
+    text = repr([(each.known, each.origin) for each in unchecked])
+    free = any(each.said.sends and not each.said.decided for each in unchecked)
+    if not _all_say(link, counter, text, said) or free:
+        _compare(link, counter, [each.in_full() for each in unchecked], True)
     if not expected:
         counter.agreement.learn(known)
 

@@ -14,8 +14,8 @@ DTYPES = (torch.float16, torch.bfloat16)
 # inputs; and prelu, as in torch.
 LOW = frozenset(
     """
-    attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
-    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu_kernel rows_tn
+    attention bmm contraction convolution grouped_rows grouped_sums linalg.multi_dot linalg.vecdot
+    linear matmul matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu_kernel rows_tn
     gru lstm rnn_relu rnn_tanh
     """.split()
 )

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from ..distributed import origins
 from ..engine import interpreter
 from ..engine.amp_rules import dtype_of_inputs
 from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
@@ -203,7 +204,7 @@ class Capture(CapturedValues):
             values = self._move(base, plan.meta, op.name, asked=True)
         else:
             step = ProgramStep(
-                op.name, call, slots, plan.attrs, (), plan.run, op.num_outputs != 1,
+                op.name, call, slots, plan.attrs, (), origins.alone(plan.run), op.num_outputs != 1,
                 aliases=plan.aliases, op=op,
             )  # fmt: skip
             values = self._add(step, plan.metas)

@@ -213,7 +213,8 @@ class Graph:
         last = [self._count_step] if self._optimizers else []
         run: Callable[..., list[Tensor]] = compiled.executable.run
         if origins.state.on:
-            run = partial(origins.within, compiled.origin, run)
+            origin = origins.of_call(compiled.origin, [x.shards for x in inputs])
+            run = partial(origins.within, origin, run)
         outputs = interpreter.in_grad_mode(False, run, inputs, last)
         for optim, _ in self._optimizers:
             optim.replicas.after_step(optim)

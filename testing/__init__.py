@@ -13,6 +13,7 @@ from .same_training import assert_same_training as assert_same_training
 from .samples import Bo as Bo, I as I, Sample as Sample, T as T
 
 if _TYPE_CHECKING:
+    from .gpu_driver import GpuDriver as GpuDriver
     from .random_programs import (
         Program as Program,
         check_program as check_program,
@@ -26,8 +27,9 @@ if _TYPE_CHECKING:
         shapes as shapes,
     )
 
-# Imported when they are first asked for, as they need hypothesis.
+# Imported when they are first asked for, as they need hypothesis or Triton.
 _ON_DEMAND = {
+    "GpuDriver": "gpu_driver",
     **dict.fromkeys(("Program", "check_program", "draw_programs", "programs"), "random_programs"),
     **dict.fromkeys(("meshes", "nd_sbps", "placements", "shapes"), "strategies"),
 }

@@ -3,15 +3,11 @@
 import os
 from pathlib import Path
 
-import hypothesis
 import pytest
 import torch
+from missing_packages import hypothesis
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    import triton_interpreter
-
-    triton_interpreter.apply()
-
     import scalar_probes
 
     from onefold.kernels.gpu.launch import trace_cache

@@ -16,20 +16,8 @@ from onefold.engine import dispatch_plan, op as op_module
 from onefold.engine.placement import Placement
 from onefold.graph.passes import in_place, pass_utils
 from onefold.kernels import coverage, select
+from onefold.testing.gpu_driver.torch_work import is_work
 from onefold.testing.sample_checks import global_results, local_results, spread
-
-# Memory without values, and views whose schema does not call them views.
-FREE = set("empty empty_like empty_strided new_empty new_empty_strided _unsafe_view".split())
-FREE |= set("_reshape_alias lift_fresh is_same_size set_ resize_ promote_types".split())
-
-
-def is_work(function):
-    """Whether an operator of torch computes or moves values."""
-    schema = function._schema
-    if schema.name.removeprefix("aten::") in FREE:
-        return False
-    aliases = [value.alias_info for value in schema.returns]
-    return not (aliases and all(info is not None and not info.is_write for info in aliases))
 
 
 @dataclass(frozen=True, slots=True)

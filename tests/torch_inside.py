@@ -8,16 +8,17 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from op_table import is_work
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from onefold.engine import dispatch_plan
-from onefold.kernels import gpu, select
+from onefold.kernels import gpu, interpreter, select
+from onefold.testing.gpu_driver.torch_work import is_work
 from onefold.testing.sample_checks import local_results
 
 MOST = 3  # samples of one op: more show nothing new
 FOLDER = Path(gpu.__file__).parent
+INTERPRETER = Path(interpreter.__file__).parent
 # Where the graph of a function is asked for, on tensors that stand for others.
 ASKED = {"expression_of", "why_not", "stand_in", "_plan"}
 # Copies that make a tensor dense are torch's everywhere.
@@ -85,7 +86,7 @@ def module_of(file):
     path = Path(file)
     if FOLDER in path.parents:
         return path.stem
-    return "triton" if "triton" in path.parts or path.name.startswith("triton_") else ""
+    return "triton" if "triton" in path.parts or path.parent == INTERPRETER else ""
 
 
 @contextmanager

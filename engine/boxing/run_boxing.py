@@ -84,7 +84,7 @@ def start(
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     current_op.name = op
     if origins.state.on:
-        current_op.origin = origins.origin(shards) or origins.state.program
+        current_op.origin = origins.state.program or origins.origin(shards)
     try:
         end = _watched(begin, shards, op)
     finally:
@@ -103,7 +103,7 @@ def start(
 
 def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
     """What `program` makes, after the ranks have compared what made the shards."""
-    current_op.origin = origins.origin(shards) or origins.state.program
+    current_op.origin = origins.state.program or origins.origin(shards)
     try:
         return _arrived(plan, shards, program(shards))
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
@@ -20,11 +21,12 @@ from ..gpu.launch import configs
 from ..gpu.launch.aot_cases import TARGETS, Case
 from ..gpu.launch.jit_kernel import INTERPRETED
 from ..gpu.launch.registry import all_tuned, listed
+from ..gpu.launch.stable_key import settle_keys
 from .facts import Facts, of_amd, of_nvidia
 
 COMPILER = f"triton {triton.__version__}"
 _FACTS = "onefold_facts.json"  # kept beside the binary in Triton's cache
-_GPUS = {
+GPUS = {
     "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
     "sm_100": GPUTarget("cuda", 100, 32),
@@ -65,28 +67,34 @@ def facts_of(case: Case, target: str) -> Facts:
 
     Earlier results are taken from Triton's cache.
     """
-    assert not INTERPRETED, "kernels are interpreted in this process, so they cannot be compiled"
-    source = _source(case, target)
     options = {
         "num_warps": case.warps,
         "num_stages": case.stages,
         "enable_fp_fusion": case.fused,
     }
+    return compile_source(_source(case, target), target, options)[1]
+
+
+def compile_source(
+    source: ASTSource, target: str, options: Mapping[str, object]
+) -> tuple[CompiledKernel, Facts]:
+    """Compile a kernel with the types and constants of one form; see `facts_of`."""
+    assert not INTERPRETED, "kernels are interpreted in this process, so they cannot be compiled"
     report = io.StringIO()
     with knobs.nvidia.scope(), redirect_stdout(report):
         knobs.nvidia.dump_ptxas_log = True
-        compiled = triton.compile(source, target=_GPUS[target], options=options)
+        compiled = triton.compile(source, target=GPUS[target], options=dict(options))
         kept = get_cache_manager(compiled.hash)
         known = kept.get_file(_FACTS)
         if known is not None:
-            return Facts(**json.loads(Path(known).read_text()))
+            return compiled, Facts(**json.loads(Path(known).read_text()))
         if target.startswith("sm_") and "registers" not in report.getvalue():
             with knobs.compilation.scope():  # compiled by another program: once more, for the log
                 knobs.compilation.always_compile = True
-                compiled = triton.compile(source, target=_GPUS[target], options=options)
+                compiled = triton.compile(source, target=GPUS[target], options=dict(options))
     facts = _read(compiled, target, report.getvalue())
     kept.put(json.dumps(facts.as_json()), _FACTS, binary=False)
-    return facts
+    return compiled, facts
 
 
 def _read(compiled: CompiledKernel, target: str, report: str) -> Facts:
@@ -117,6 +125,7 @@ def _source(case: Case, target: str) -> ASTSource:
             found.append(_SMALL)
         if found:
             attributes[(index,)] = found
+    settle_keys((case.kernel.jit, *case.constants))
     return ASTSource(
         fn=case.kernel.jit, signature=signature, constexprs=constants, attrs=attributes
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -22,12 +23,18 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
+from ... import interpreter
 from .launch_trace import Argument, Compiled, Grid, active
+from .launcher_version import StartedByTriton, is_known
+from .stable_key import settle_keys
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
 ON_AMD = torch.version.hip is not None
+STARTED_DIRECTLY = is_known(triton.__version__)
 INTERPRETED = bool(knobs.runtime.interpret)
+if INTERPRETED:
+    import_module(f"{interpreter.__name__}.repair").apply()
 
 
 class Kernel:
@@ -111,8 +118,13 @@ class Kernel:
         """Compile the form for these arguments and run it once."""
         assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         with torch.cuda.device(device):
-            compiled: Compiled = self.jit[grid](*args, **options)
-        return compiled
+            return self.bound(grid, args, options)
+
+    def bound(self, grid: Grid, args: tuple[object, ...], options: dict[str, int]) -> Compiled:
+        """Let Triton bind the arguments, compile the form if it is new, and run it."""
+        settle_keys((self.jit, *args))
+        compiled: Compiled = self.jit[grid](*args, **options)
+        return compiled if STARTED_DIRECTLY else StartedByTriton(self.jit, args, options)
 
     def prepared(
         self,

@@ -198,7 +198,9 @@ class LaunchTrace(TorchDispatchMode):
         given: list[Traced] = []
         for x, any_value in zip(args, kernel.plain, strict=False):
             if isinstance(x, Tensor):
-                given.append(self.memory_ref(x))
+                place = self.memory_ref(x)
+                # Without elements it has no address, which is aligned.
+                given.append(place if x.numel() else place._replace(offset=0))
             elif is_symbol(x):
                 if kind_of(x) is int and not any_value:
                     raise ValueNeeded(x.number.place)

@@ -1,5 +1,7 @@
 """bfloat16 and fp8 in numpy, which has neither: their bits to float32 and back, rightly rounded."""
 
+from __future__ import annotations
+
 import numpy as np
 
 BFLOAT16, E4M3, E5M2 = "bf16", "fp8e4nv", "fp8e5"
@@ -12,7 +14,7 @@ def _table(exponent_bits: int, mantissa_bits: int, finite: int) -> np.ndarray:
     exponent, mantissa = code >> mantissa_bits, code & (2**mantissa_bits - 1)
     normal = exponent > 0
     fraction = mantissa / 2**mantissa_bits + normal
-    return fraction * 2.0 ** (np.maximum(exponent, 1) - bias)
+    return np.asarray(fraction * 2.0 ** (np.maximum(exponent, 1) - bias))
 
 
 # The finite values that are not negative, and the codes of infinity and of a NaN.
@@ -28,14 +30,16 @@ def _all_codes(name: str) -> np.ndarray:
     return np.concatenate([half, -half])
 
 
-_DECODED = {name: _all_codes(name) for name in _FP8}
+_DECODED: dict[str, np.ndarray] = {name: _all_codes(name) for name in _FP8}
 
 
 def decode(bits: np.ndarray, name: str) -> np.ndarray:
     """The float32 values of bits (uint16 for bfloat16, uint8 for fp8)."""
     if name == BFLOAT16:
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return _DECODED[name][bits]
+        word: np.ndarray = bits.astype(np.uint32) << 16
+        return word.view(np.float32)
+    values: np.ndarray = _DECODED[name][bits]
+    return values
 
 
 @np.errstate(all="ignore")
@@ -56,7 +60,7 @@ def encode(values: np.ndarray, name: str, towards_zero: bool = False) -> np.ndar
     else:
         code = code + (size >= finite[-1])
     code = np.where(np.isnan(values), nan, code)
-    return (code + 128 * np.signbit(values)).astype(np.uint8)
+    return np.asarray(code + 128 * np.signbit(values), dtype=np.uint8)
 
 
 def truncate_to_tf32(values: np.ndarray) -> np.ndarray:

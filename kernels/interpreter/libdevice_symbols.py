@@ -1,5 +1,7 @@
 """Functions of libdevice for Triton's interpreter, by the symbols that CUDA's library has."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np
