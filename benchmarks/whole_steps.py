@@ -158,7 +158,7 @@ def launch_forms(name: str, size: Size) -> None:
     All layers launch the same forms, so there are only two, which take less memory.
     """
     size = {**size, "layers": min(size["layers"], FORMS_LAYERS)}
-    for batch in (1, min(size["most"], FORMS_BATCH)):
+    for batch in sorted({1, min(size["most"], FORMS_BATCH)}):
         for candidate in ("eager", "graph"):
             step = onefold_step(name, size, batch, candidate, drawn=False)
             for _ in range(3):  # first, then traced, then replayed
