@@ -9,7 +9,7 @@ PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test kernels other-triton kills gpu check lint types format api stubs ops budget clean
+.PHONY: help setup demo test kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
@@ -17,6 +17,8 @@ help:
 	@echo "make kernels compile every Triton kernel, check launches, and run all in the interpreter"
 	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
+	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
+	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
 	@echo "make check   lint, types, kernels, kills and tests, as CI does (37 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
@@ -70,12 +72,36 @@ $(OTHER)/.installed: $(STAMP)
 kills: $(STAMP)
 	$(VENV)/bin/python benchmarks/kill_training.py --short
 
-# On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.
+# On a machine with a GPU, with the torch, triton and pytest that PYTHON has there. Each command ends
+# after MINUTES, leaves what it found in RESULTS, and goes on from there; see docs/kernels.md.
+MINUTES ?= 8
+WORKERS ?= 8
+RESULTS ?= build/gpu
+PART ?= 1/1
+ON_GPU = mkdir -p build/package && ln -sfn ../.. build/package/onefold && \
+  PYTHONPATH="$(CURDIR)/build/package$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+UNTIL = --minutes $(MINUTES) --results $(RESULTS)
+
+gpu-first:
+	$(ON_GPU) tests/gpu_first.py $(UNTIL) $(ARGS)
+
+gpu-tests:
+	$(ON_GPU) tests/gpu_tests.py $(UNTIL) --part $(PART) --workers $(WORKERS) $(ARGS)
+
+gpu-bench:
+	$(ON_GPU) benchmarks/kernels.py $(UNTIL) $(if $(GROUP),--group $(GROUP)) $(ARGS)
+
+gpu-steps:
+	$(ON_GPU) benchmarks/whole_steps.py $(UNTIL) $(if $(MODEL),--model $(MODEL)) $(ARGS)
+
+gpu-tune:
+	$(ON_GPU) -m onefold.kernels.tune $(FAMILY) --minutes $(MINUTES) --processes $(WORKERS) \
+	  --rows $(RESULTS)/tune.jsonl $(ARGS)
+
 gpu:
-	@mkdir -p build/gpu && ln -sfn ../.. build/gpu/onefold
-	@status=0; export PYTHONPATH=build/gpu; \
-	$(PYTHON) -m pytest -m gpu -n 8 --dist worksteal || status=$$?; \
-	$(PYTHON) benchmarks/kernels.py || status=$$?; exit $$status
+	@status=0; for target in gpu-tests gpu-bench; do \
+	  $(MAKE) $$target MINUTES=600 || status=$$?; \
+	done; exit $$status
 
 check: lint types kernels other-triton kills test
 

@@ -21,11 +21,13 @@ import torch
 from torch.nn import functional as F
 
 import onefold as flow
+from onefold.engine.dispatch_plan import ops
+from onefold.engine.op import Local
+from onefold.graph.passes.in_place import InPlace
 from onefold.kernels import gather_scatter_ref
 from onefold.kernels.gpu.gather import scatter_gather
 from onefold.kernels.gpu.launch import jit_kernel
 from onefold.kernels.gpu.reduce import cross_entropy_kernels
-from onefold.kernels.select import pick_into
 
 GOAL_US = 8.0
 MANY = 100  # tensors that one step of an optimizer updates
@@ -45,20 +47,23 @@ class Nothing:
         pass
 
 
-def without_gpu() -> None:
-    """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
-    os.environ["ONEFOLD_KERNELS"] = "triton"
-    nothing = Nothing()
+def stand_ins() -> list[tuple[object, str, object]]:
+    """What lets kernels compile to nothing: owner, name, and what it returns when called."""
     on_cpu = torch.empty(0).get_device()
-    stand_ins: list[tuple[object, str, object]] = [
-        (jit_kernel.Kernel, "_compile", nothing),
+    return [
+        (jit_kernel.Kernel, "_compile", Nothing()),
         # A GPU would have to be waited for.
         (scatter_gather, "check_range", None),
         (gather_scatter_ref, "check_rows", None),
         (cross_entropy_kernels, "check_targets", None),
         (jit_kernel, "driver_functions", (lambda: on_cpu, lambda device: 0)),
     ]
-    for owner, name, result in stand_ins:
+
+
+def without_gpu() -> None:
+    """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
+    os.environ["ONEFOLD_KERNELS"] = "triton"
+    for owner, name, result in stand_ins():
         setattr(owner, name, lambda *_, result=result: result)
 
 
@@ -73,7 +78,9 @@ def calls() -> Calls:
     heads = flow.from_torch(torch.randn(2, 4, SIZE, 16))
     image, filters = (flow.from_torch(torch.randn(2, 8, size, size)) for size in (8, 3))
     index = flow.from_torch(torch.arange(SIZE))
-    whole, in_place = torch.randn(SIZE, SIZE), pick_into(torch.relu, torch.relu, "cpu")
+    (whole,) = x.shards
+    [relu] = ops["relu"]
+    in_place = InPlace(relu, 0).bind(Local(0, (x.meta,), (x.meta,), None), ()).kernel
     numbers = count(0.5)  # never the same twice
     one, square, cube, tesseract = (torch.ones((1,) * ndim) for ndim in range(1, 5))
     zero = torch.zeros(1, dtype=torch.int64)
@@ -87,7 +94,7 @@ def calls() -> Calls:
         ),
         "gelu": (lambda: flow.gelu(x), lambda: F.gelu(one)),
         # As an elementwise step of a graph runs it.
-        "relu in place": (lambda: in_place(whole, out=whole), lambda: torch.relu_(one)),
+        "relu in place": (lambda: in_place(whole), lambda: torch.relu_(one)),
         "sum": (lambda: flow.sum(x, 1), lambda: torch.sum(square, 1)),
         "layer_norm": (
             lambda: flow.layer_norm(x, (SIZE,), row, row),

@@ -1,16 +1,21 @@
 """Each kernel against plain torch, cuDNN, torch.compile and Liger, on one GPU.
 
     python benchmarks/kernels.py                # prints the table, writes results/kernels.json
+    python benchmarks/kernels.py --group rows --minutes 8
     python benchmarks/kernels.py --only matmul norm
     python benchmarks/kernels.py --quick        # fewer rounds, without torch.compile
     python benchmarks/kernels.py --dry --quick  # that all of it runs, also without a GPU
 
+Each row is saved when it is measured, and the same command goes on where the last one ended;
+--fresh measures again. python benchmarks/roofline.py draws the results.
+
 Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are
-medians of CUDA events. A kernel that moves memory is measured by the share it reaches of the
-bandwidth of a copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192
-products in bfloat16. Rows that have a target on an H200 print it, and whether it was reached; so
-does the time that the host takes for an eager op. Every row's numbers are compared with torch in
-float64, from which they may be twice as far as torch's own.
+medians of CUDA events, and the GPU waits until the host has queued a call. A kernel that moves
+memory is measured by the share it reaches of the bandwidth of a copy, one that multiplies by the
+share of torch's rate for 8192 x 8192 x 8192 products in bfloat16. Rows that have a target on an
+H200 print it, and whether it was reached; so does the time that the host takes for an eager op.
+Every row's numbers are compared with torch in float64, from which they may be twice as far as
+torch's own.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import argparse
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,14 +33,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import kernel_rows_rest
-import matplotlib.pyplot as plt
 import timing
 import torch
 import triton
 from kernel_rows import DEVICE, Maker, Row
-from tqdm import tqdm
 
 import onefold as flow
+from onefold.kernels.tune import gpu_timer
+from onefold.kernels.tune.saved_rows import add_row, read_rows
 
 CACHE = 256 << 20  # bytes of inputs in use before the first are used again
 MOST_COPIES = 8
@@ -42,6 +48,15 @@ ROUNDS, QUICK_ROUNDS = 30, 8
 HOST_CALLS = 2000
 ROUNDING = 2**-8  # of bfloat16, in which most rows are
 HOST_TARGET = 8e-6  # seconds of the host for an eager op
+HOST_TITLE = "host: eager add, 8x8"
+# Families that are measured together, each group within about eight minutes.
+GROUPS = {
+    "products": "host matmul epilogue float8 linear_cross_entropy".split(),
+    "attention": "attention rotary gated".split(),
+    "rows": "norm softmax cross_entropy reduce".split(),
+    "elements": "pointwise pointwise_chain random optim update_rule".split(),
+    "memory": "gather_scatter sort conv pool".split(),
+}
 Call = Callable[..., object]
 
 
@@ -92,7 +107,7 @@ def measure(row: Row, quick: bool = False, dry: bool = False) -> Result:
     """Time the candidates of a row in turn, and compare their numbers; `dry`: at a tiny size."""
     torch._dynamo.reset()
     if dry:
-        row = replace(row, sizes=row.tiny, target=None)
+        row = tiny(row)
     size = max(row.bytes(row.sizes), 1)
     copies = 2 if dry else min(max(2, -(-CACHE // size)), MOST_COPIES)
     make = Maker(row.dtype, DEVICE)
@@ -115,6 +130,11 @@ def measure(row: Row, quick: bool = False, dry: bool = False) -> Result:
     del inputs
     errors = errors_of(row) if {"onefold", "torch"} <= calls.keys() else None
     return result_of(row, seconds, failed, errors)
+
+
+def tiny(row: Row) -> Row:
+    """The row at its tiny size."""
+    return replace(row, sizes=row.tiny, target=None)
 
 
 def errors_of(row: Row) -> dict[str, float] | None:
@@ -154,7 +174,7 @@ def host_result(seconds: float) -> Result:
     """The time of the host, as a row of the table."""
     target = f"at most {HOST_TARGET * 1e6:g} us"
     share = HOST_TARGET / seconds
-    return Result("host: eager add, 8x8", 0, 0, {"onefold": seconds}, {}, target, share)
+    return Result(HOST_TITLE, 0, 0, {"onefold": seconds}, {}, target, share)
 
 
 def host_seconds(device: str, calls: int = HOST_CALLS) -> float:
@@ -181,12 +201,7 @@ def _event_seconds(call: Call, args: Sequence[object]) -> float:
         began = time.perf_counter()
         call(*args)
         return time.perf_counter() - began
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call(*args)
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3
+    return gpu_timer.once(lambda: call(*args))
 
 
 def ceilings(side: int = 8192) -> Ceilings:
@@ -268,48 +283,62 @@ def driver() -> str:
     return done.stdout.split("\n")[0].strip()
 
 
-def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
-    """The roofline: each kernel's rate over its arithmetic for each byte."""
-    figure, axes = plt.subplots(figsize=(9, 6))
-    knee = limits.rate / limits.bandwidth
-    reach = [0.1, knee, 100 * knee]
-    axes.loglog(reach, [min(x * limits.bandwidth, limits.rate) / 1e12 for x in reach], "k-")
-    for name, mark in (("torch", "x"), ("compile", "+"), ("liger", "^"), ("onefold", "o")):
-        points = [
-            (
-                max(r.flops, r.bytes / 4) / r.bytes,
-                max(r.flops, r.bytes / 4) / r.seconds[name] / 1e12,
-            )
-            for r in results
-            if name in r.seconds
-        ]
-        if points:
-            axes.plot(*zip(*points, strict=True), mark, label=name, alpha=0.7)
-    axes.set_xlabel("operations for each byte (kernels without products: 1/4)")
-    axes.set_ylabel("TFLOP/s")
-    axes.legend()
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-    plt.close(figure)
-
-
 def parse(arguments: list[str] | None, families: Sequence[str]) -> argparse.Namespace:
     """The options; `--help` says what each does."""
     parser = timing.options(__doc__)
-    parser.add_argument(
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
         "--only", nargs="+", metavar="FAMILY", choices=families, default=list(families),
         help=f"of {', '.join(families)}",
     )  # fmt: skip
+    chosen.add_argument("--group", choices=GROUPS, help="families that are measured together")
     parser.add_argument(
         "--dry", action="store_true", help="everything once at tiny sizes, with or without a GPU"
     )
     parser.add_argument("--quick", action="store_true", help="a look: fewer rounds, no compile")
-    return parser.parse_args(arguments)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to stop")
+    parser.add_argument("--results", type=Path, default=timing.RESULTS, help="where they are saved")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is saved")
+    options = parser.parse_args(arguments)
+    if options.group:
+        options.only = GROUPS[options.group]
+    return options
+
+
+class Saved:
+    """The rows that were measured before, on the same machine in the same way, and those now."""
+
+    def __init__(self, path: Path, quick: bool, fresh: bool) -> None:
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+        self.path = path
+        self.on = {"gpu": gpu, "torch": torch.__version__, "triton": triton.__version__,
+                   "quick": quick}  # fmt: skip
+        mine = [row for row in read_rows(path) if row.pop("on") == self.on]
+        self.ceilings = [Ceilings(**row["ceilings"]) for row in mine if "ceilings" in row][-1:]
+        found = {row["title"]: Result(**row) for row in mine if "title" in row}
+        self.known = {} if fresh else found
+
+    def add(self, row: Ceilings | Result) -> None:
+        """Keep one row."""
+        words = {"ceilings": asdict(row)} if isinstance(row, Ceilings) else asdict(row)
+        add_row(self.path, {**words, "on": self.on})
+        if isinstance(row, Result):
+            self.known[row.title] = row
+
+
+def gpu_is_lost() -> bool:
+    """Whether the GPU no longer answers in this process, as after a wrong address."""
+    try:
+        synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def report(results: Sequence[Result], limits: Ceilings, name: str = "kernels") -> Path:
-    """Write the JSON and the picture beside it."""
+    """Write the JSON."""
     on_gpu = torch.cuda.is_available()
-    path = timing.save(
+    return timing.save(
         name,
         {
             "gpu": torch.cuda.get_device_name() if on_gpu else "",
@@ -320,34 +349,53 @@ def report(results: Sequence[Result], limits: Ceilings, name: str = "kernels") -
             "rows": [asdict(result) for result in results],
         },
     )
-    draw([result for result in results if result.bytes], limits, path.with_suffix(".png"))
-    return path
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure, print and write."""
+def measure_all(rows: Sequence[Row], options: argparse.Namespace, saved: Saved) -> bool:
+    """Measure the rows that are not saved, and save each; whether all of them were."""
+    ends = time.monotonic() + 60 * options.minutes
+    limits = saved.ceilings[0] if saved.ceilings else ceilings(64 if options.dry else 8192)
+    if not saved.ceilings:
+        saved.ceilings.append(limits)
+        saved.add(limits)
+    print(f"copy {limits.bandwidth / 1e12:.2f} TB/s, product {limits.rate / 1e12:.0f} TFLOP/s")
+    if "host" in options.only and HOST_TITLE not in saved.known:
+        saved.add(host_result(host_seconds(DEVICE, 2 if options.dry else HOST_CALLS)))
+        print(text(saved.known[HOST_TITLE], limits))
+    left = [row for row in rows if row.title not in saved.known]
+    for index, row in enumerate(left, 1):
+        if time.monotonic() >= ends:
+            print(f"{len(left) - index + 1} rows are left; the same command goes on with them")
+            return False
+        print(f"[{index}/{len(left)}]", end=" ")
+        saved.add(measure(row, options.quick, options.dry))
+        print(text(saved.known[row.title], limits), flush=True)
+        if gpu_is_lost():
+            print("the GPU no longer answers; the same command goes on after this row")
+            return False
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
+    return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and write. Returns the exit status: 1 where some rows are left."""
     rows = kernel_rows_rest.all_rows()
     families = ["host", *dict.fromkeys(row.family for row in rows)]
     options = parse(arguments, families)
     if DEVICE == "cpu" and not options.dry:
         sys.exit("kernels are measured on a GPU, and torch.cuda.is_available() is False")
-    limits = ceilings(64) if options.dry else ceilings()
-    print(f"copy {limits.bandwidth / 1e12:.2f} TB/s, product {limits.rate / 1e12:.0f} TFLOP/s")
-    results = []
-    if "host" in options.only:
-        results.append(host_result(host_seconds(DEVICE, 2 if options.dry else HOST_CALLS)))
-        print(text(results[-1], limits))
-    bar = tqdm([row for row in rows if row.family in options.only], unit="row")
-    for row in bar:
-        bar.set_postfix_str(row.title)
-        results.append(measure(row, options.quick, options.dry))
-        tqdm.write(text(results[-1], limits))
-        if DEVICE == "cuda":
-            torch.cuda.empty_cache()
-    print(summary(results))
+    wanted = [tiny(row) if options.dry else row for row in rows if row.family in options.only]
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) if options.dry else options.results
+        saved = Saved(results / "kernel_rows.jsonl", options.quick, options.fresh)
+        whole = measure_all(wanted, options, saved)
+    print(summary(list(saved.known.values())))
     if not options.dry:
-        print(f"written to {report(results, limits)}, and a picture beside it")
+        timing.RESULTS = options.results
+        print(f"written to {report(list(saved.known.values()), saved.ceilings[0])}")
+    return int(not whole)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

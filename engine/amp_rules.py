@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
 from .meta import Meta
+from .tensor import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16)
 
@@ -14,8 +15,9 @@ DTYPES = (torch.float16, torch.bfloat16)
 # inputs; and prelu, as in torch.
 LOW = frozenset(
     """
-    attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
-    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu_kernel rows_tn
+    attention bmm contraction convolution grouped_rows grouped_sums linalg.multi_dot linalg.vecdot
+    linear linear_cross_entropy linear_cross_entropy_with_grads matmul matmul_nt matmul_tn mm mm_nt
+    mm_tn packed_attention prelu_kernel rows_tn
     gru lstm rnn_relu rnn_tanh
     """.split()
 )
@@ -34,7 +36,8 @@ FLOAT32 = frozenset(
     cumprod cumsum logsumexp mean prod std sum sum_rows var variance_around
     log_softmax softmax
     layer_norm layer_norm_with_stats norm_power norm_root rms_norm vector_norm
-    absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy huber_error
+    absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy
+    cross_entropy_with_lse huber_error
     kl_divergence nll_loss smooth_error squared_error target_weights
     adaptive_avg_pool3d avg_pool3d cdist ctc_loss grid_sample grid_sampler max_unpool2d max_unpool3d
     multi_margin_loss multilabel_margin_loss nanquantile polar quantile stft view_as_complex
@@ -48,6 +51,17 @@ FLOAT32 = frozenset(
     fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn
     """.split()
 )
+
+# What gives float32 of inputs of half precision: the last attribute tells it to. A cast would write
+# the logits in float32, and read them again.
+WIDENING = frozenset(
+    """
+    cross_entropy cross_entropy_with_lse linear_cross_entropy linear_cross_entropy_with_grads
+    """.split()
+)
+
+# Computed in float32 and rounded once, whatever the inputs are.
+AS_GIVEN = frozenset(["rotary"])
 
 _MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and stays
 
@@ -63,7 +77,7 @@ def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> to
     torch.bfloat16
     """
     floating = [meta for meta in metas if meta.is_floating]
-    if not floating or any(meta.dtype not in _MIXED for meta in floating):
+    if op_name in AS_GIVEN or not floating or any(meta.dtype not in _MIXED for meta in floating):
         return None
     if op_name in LOW or (op_name in LOW_ON_GPU and floating[0].device_type == "cuda"):
         return low
@@ -71,3 +85,24 @@ def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> to
         return torch.float32
     found = {meta.dtype for meta in floating if meta.ndim > 0}
     return None if len(found) < 2 else torch.float32  # two of the three widen to float32
+
+
+def in_mixed_precision(
+    op_name: str,
+    slots: tuple[object, ...],
+    attrs: tuple[object, ...],
+    low: torch.dtype,
+    cast: Callable[[torch.dtype, object], object],
+) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """The inputs and the attributes with which an op runs; `cast` casts a floating point input."""
+    metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
+    dtype = dtype_of_inputs(op_name, metas, low)
+    if dtype is None:
+        return slots, attrs
+    made = tuple([cast(dtype, slot) for slot in slots])
+    if op_name not in WIDENING:
+        return made, attrs
+    first = slots[0]
+    if isinstance(first, Tensor) and first.dtype in DTYPES:
+        made = (first, *made[1:])
+    return made, (*attrs[:-1], torch.float32)

@@ -12,7 +12,7 @@ import torch
 from ..env import DEVICE
 from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from . import interpreter
-from .amp_rules import DTYPES, dtype_of_inputs
+from .amp_rules import DTYPES, in_mixed_precision
 from .autograd_tape import Leaf, Node
 from .dispatcher import PACKED, arity
 from .interpreter import Interpreter, Through, using
@@ -77,13 +77,13 @@ class Autocast(Through):
     def _cast(self, call: Callable[..., object], op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
         number = arity[call]
         slots = args[0] if number == PACKED else args[:number]
-        metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
-        low = self.dtypes.get(metas[0].device_type) if metas else None
-        dtype = None if low is None else dtype_of_inputs(op.name, metas, low)
-        if dtype is None:
+        attrs = args[1:] if number == PACKED else args[number:]
+        first = next((slot for slot in slots if isinstance(slot, Tensor)), None)
+        low = None if first is None else self.dtypes.get(first.meta.device_type)
+        if low is None:
             return args
-        made = tuple([self._as(dtype, slot) for slot in slots])
-        return (made, *args[1:]) if number == PACKED else (*made, *args[number:])
+        slots, attrs = in_mixed_precision(op.name, slots, attrs, low, self._as)
+        return (slots, *attrs) if number == PACKED else (*slots, *attrs)
 
     def _as(self, dtype: torch.dtype, x: object) -> object:
         if not isinstance(x, Tensor) or not x.meta.is_floating or x.dtype is dtype:

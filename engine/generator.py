@@ -118,9 +118,12 @@ class Generator:
 
     def draw(self) -> Draw:
         """The next random call."""
-        made = Draw(self._seed, self.next_call())
-        if _recording.items():
-            _recording.items()[-1].append((self, made))
+        call = self._next  # `next_call`, written out
+        self._next = (call + 1) & _MASK
+        made = Draw(self._seed, call)
+        noted = _recording.items()
+        if noted:
+            noted[-1].append((self, made))
         return made
 
     def get_state(self) -> tuple[int, int]:

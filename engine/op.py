@@ -79,8 +79,18 @@ class Local:
         return pick(reference, self.device_type)
 
     def bind(self, reference: Kernel, *args: object) -> Bound:
-        """The same, to be called with these arguments after the tensors."""
-        return Bound(self.pick(reference), *args)
+        """The same, to be called with these arguments after the op's tensors and numbers."""
+        kernel = self.pick(reference)
+        site = getattr(kernel, "call_site", None)
+        return Bound(kernel, *args) if site is None else Bound(site(*args))
+
+    def around(self, kernel: Kernel, call: Kernel) -> Kernel:
+        """A function of the op's tensors that calls a picked kernel.
+
+        Triton kernels are replayed with what the function does around them, so that must be the
+        same in each call with the same layouts. Its parameters have the names of the kernel's.
+        """
+        return around(kernel, call)
 
     def input(self, index: int) -> Meta:
         return required(self.inputs[index])
@@ -96,6 +106,13 @@ class Local:
 
     def output_offset(self, index: int = 0) -> tuple[int, ...]:
         return self.outputs[index].local_offset(self.position)
+
+
+def around(kernel: Kernel, call: Kernel) -> Kernel:
+    """`Local.around`, for a function that is always called with the same layouts."""
+    traced: Function | None = getattr(kernel, "around", None)
+    made: Kernel = call if traced is None else traced(call)
+    return made
 
 
 class NoAttributes(NamedTuple):

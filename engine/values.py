@@ -164,8 +164,16 @@ def to_index(self: Tensor) -> int:
     return int(whole(self).item())
 
 
+def computed(value: torch.Tensor) -> torch.Tensor:
+    """The tensor, with what torch has deferred done: a conjugate, a negation."""
+    return value.resolve_conj().resolve_neg()
+
+
 def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
     """A local tensor that shares memory with a torch tensor; see `to_torch` for who may write.
+
+    A conjugate or a negation that torch has deferred, as in `z.conj().imag`, is computed into other
+    memory: kernels read what is in memory.
 
     >>> import torch
     >>> from_torch(torch.zeros(2)).shape
@@ -173,7 +181,7 @@ def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
     """
     if not isinstance(value, torch.Tensor):
         raise OnefoldTypeError(f"from_torch needs a torch.Tensor, got {type(value).__name__}")
-    value = value.detach()
+    value = computed(value.detach())
     x = from_shards((value,), Meta.of(value.shape, value.dtype, device=value.device))
     x.shared = True  # so that onefold never writes there
     if requires_grad:

@@ -13,7 +13,7 @@ import torch
 
 from ..distributed import origins
 from ..engine import interpreter
-from ..engine.amp_rules import dtype_of_inputs
+from ..engine.amp_rules import in_mixed_precision
 from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
@@ -179,7 +179,7 @@ class Capture(CapturedValues):
         if any(isinstance(slot, torch.Tensor) for slot in slots):
             raise bad_arguments(op, slots, attrs)
         if self._amp is not None and not self.where.as_called:
-            slots = self._cast(op.name, slots, self._amp)
+            slots, attrs = in_mixed_precision(op.name, slots, attrs, self._amp, self._as)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
         key = (call, *kinds, attrs)
         try:
@@ -241,13 +241,6 @@ class Capture(CapturedValues):
                     f"there, or move it with .to_global(placement, sbp) before it is used. {error}"
                 )
         return error
-
-    def _cast(
-        self, op_name: str, slots: tuple[object, ...], low: torch.dtype
-    ) -> tuple[object, ...]:
-        metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
-        dtype = dtype_of_inputs(op_name, metas, low)
-        return slots if dtype is None else tuple([self._as(dtype, slot) for slot in slots])
 
     def _as(self, dtype: torch.dtype, slot: object) -> object:
         if not isinstance(slot, Tensor) or not slot.meta.is_floating:

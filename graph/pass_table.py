@@ -16,9 +16,14 @@ from .passes.dead_code import eliminate_dead
 from .passes.delay_partials import delay_partials
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
+from .passes.fuse_cross_entropy import fuse_cross_entropy
+from .passes.fuse_dropout import fuse_dropout
+from .passes.fuse_norms import fuse_norms
+from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
 from .passes.layout_search import search_layouts
 from .passes.overlap import overlap_communication
+from .passes.recompute_pointwise import recompute_pointwise
 from .stages.assign_stages import assign_stages
 from .update import Updates, add_updates, align
 from .zero import Zero
@@ -73,7 +78,12 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_dead),
     Pass(fuse_add, when=lambda c: c.config.fuses_add),
     Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
+    Pass(fuse_cross_entropy),
+    Pass(recompute_pointwise),
+    Pass(hoist_pointwise),
     Pass(fuse_chains),
+    Pass(fuse_dropout),
+    Pass(fuse_norms),
     Pass(
         unroll,
         lambda c: {"metas": c.metas, "count": c.config.micro_batches, "whole": c.whole},

@@ -36,6 +36,7 @@ class Executor(ABC):
         self.inputs = self.places.all_of(program.inputs)
         self.outputs = [(place(value), value.meta) for value in end.outputs]
         self.assigns = [(v.tensor, place(value)) for v, value in end.assigns]
+        self._copies = end.copies
         self._micro_batches = micro_batches
         self._written = [variable.tensor for variable in end.written()]
         kept = kept_by_outputs(program)
@@ -73,6 +74,8 @@ class Executor(ABC):
         for index in self._kept_inputs:
             inputs[index].shared = True  # an output may be its memory, even a parameter's
         self.make_writable()
+        for copy in self._copies:
+            copy.refresh()
         places = self.places.template.copy()
         for place, tensor, _ in self.variables:
             places[place] = tensor.shards
@@ -80,6 +83,8 @@ class Executor(ABC):
         writes.append(partial(self._assign, places))
         writes.extend(last)
         finish(writes)
+        for copy in self._copies:
+            copy.note()
         return [_shared(places[place], meta) for place, meta in self.outputs]
 
     def _assign(self, places: Filled) -> Iterable[Change]:

@@ -14,6 +14,7 @@ from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor
 from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
 from .passes.bucketing import align_gradients
+from .passes.low_parameters import copied_variables, read_copies
 from .passes.zero_sharding import copied_boxing
 from .program_executor import kept_by_outputs
 
@@ -25,6 +26,7 @@ class Trained:
     variable: Variable
     value: Value  # to be written, laid out as the gradient is
     gradient: Value
+    copy: Value | None = None  # in half precision, where that may be written too
 
     @property
     def owner(self) -> Tensor:
@@ -43,6 +45,7 @@ class Written:
     steps: list[ProgramStep]
     states: list[Value]  # what the optimizers keep from call to call
     norms: list[Value]  # of the gradients that are clipped together, in turn
+    copied: frozenset[int] = frozenset()  # the numbers of the copies that they write
 
 
 # The optimizers' steps, after those that clip gradients together.
@@ -73,6 +76,7 @@ def add_updates(
     numbers = program.free_numbers()
     targets = _layouts(program, layouts)
     assigned = {variable.value.number: value for variable, value in program.assigns}
+    copied = copied_variables(program, numbers)
     before: list[ProgramStep] = []
     after: list[ProgramStep] = []
     trained: list[Trained] = []
@@ -91,14 +95,17 @@ def add_updates(
                 assigned[whole.number] = gathered
             trained.append(Trained(variable, part, gradient))
         elif own:
-            trained.append(Trained(variable, whole, gradient))
+            copy = copied[whole.number].value if whole.number in copied else None
+            trained.append(Trained(variable, whole, gradient, copy))
         else:
-            copy = assigned[whole.number] = Value(next(numbers), whole.meta)
+            clone = assigned[whole.number] = Value(next(numbers), whole.meta)
             before.append(
-                ProgramStep("clone", "clone", (now,), (), (copy,), contiguous_copies, scope=UPDATE)
+                ProgramStep("clone", "clone", (now,), (), (clone,), contiguous_copies, scope=UPDATE)
             )
-            trained.append(Trained(variable, copy, gradient))
+            trained.append(Trained(variable, clone, gradient))
     written = updates(trained, program.clippings, numbers)
+    copies = [each for each in copied.values() if each.value.number in written.copied]
+    program = read_copies(program, copies)
     found = {v.value.number: v for v in program.variables}
     return replace(
         program,

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-# log_input, reduction, ignore_index, smoothing
-WholeAttrs: TypeAlias = tuple[bool, str, int, float]
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _nll_loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
@@ -124,26 +120,67 @@ def cross_entropy_grad(
 
 def whole_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
-    ignore_index: int, smoothing: float,
+    ignore_index: int, smoothing: float, dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    """torch's cross_entropy, or its nll_loss when `log_input`, for a shard with all classes."""
+    """torch's cross_entropy, or its nll_loss when `log_input`, for a shard with all classes.
+
+    The loss is made in `dtype`, to which x is widened first; None: in that of x.
+    """
     number = _REDUCTIONS[reduction]
+    x = x if dtype is None else x.to(dtype)
     if log_input:
         return _nll_loss(x, target, weight, number, ignore_index)
     return _cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
 
 
+def whole_cross_entropy_with_lse(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int,
+    smoothing: float, dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same for logits, with the logarithms of the sums of exponentials, in float32 at least."""
+    attrs = (False, reduction, ignore_index, smoothing, dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    dim = 1 if x.ndim > 1 else 0
+    return whole_cross_entropy(x, target, weight, *attrs), torch.logsumexp(wide, dim)
+
+
 def whole_cross_entropy_grad(
-    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, *attrs: *WholeAttrs
-) -> Tensor:
-    """The gradient of `whole_cross_entropy` for x, by torch's own kernels, forward run again."""
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float, lse: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The gradient of `whole_cross_entropy` for x, made in the dtype of dy.
+
+    By torch's own kernels, forward run again; or from `lse` as `whole_cross_entropy_with_lse` gave
+    it.
+    """
     if x.numel() == 0:
         return torch.zeros_like(x)
-    x = x.detach().requires_grad_()
+    if lse is not None:
+        classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
+        if reduction == "mean":
+            own = replace(classes, smoothing=0.0)
+            dy = dy / target_weights(target, weight, own, lse.dtype).sum()
+        return cross_entropy_grad(dy, x, target, weight, lse, classes)
+    wide = x.detach().to(dy.dtype).requires_grad_()
+    attrs = (log_input, reduction, ignore_index, smoothing)
     with torch.enable_grad():
-        loss = whole_cross_entropy(x, target, weight, *attrs)
-    return torch.autograd.grad(loss, x, dy)[0]
+        loss = whole_cross_entropy(wide, target, weight, *attrs)
+    return torch.autograd.grad(loss, wide, dy)[0].to(x.dtype)
 
 
 def _along(vector: Tensor, ndim: int, dim: int) -> Tensor:
     return vector.view([-1 if i == dim else 1 for i in range(ndim)])
+
+
+def whole_cross_entropy_and_grad(
+    dy: Tensor | None, x: Tensor, target: Tensor, reduction: str, ignore_index: int,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The loss of `whole_cross_entropy_with_lse` and its gradient for x, as one after the other.
+
+    There are no weights and no smoothing. `dy` is the gradient of the loss; None: it is 1.
+    """
+    y, lse = whole_cross_entropy_with_lse(x, target, None, reduction, ignore_index, 0.0, dtype)
+    dy = torch.ones_like(y) if dy is None else dy
+    attrs = (False, reduction, ignore_index, 0.0, lse)
+    return y, whole_cross_entropy_grad(dy, x, target, None, *attrs)

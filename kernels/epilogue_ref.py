@@ -9,7 +9,7 @@ from torch import Tensor
 from . import matmul_ref
 from .pointwise_chain_ref import Chain, Function, one
 
-# The products that may have endings, where the right operand is a matrix.
+# The products that may have endings: of rows with a matrix, or of rows with rows.
 PRODUCTS: tuple[Function, ...] = (
     matmul_ref.linear,
     matmul_ref.matmul,
@@ -17,6 +17,7 @@ PRODUCTS: tuple[Function, ...] = (
     matmul_ref.mm,
     matmul_ref.mm_nt,
     matmul_ref.mm_tn,
+    matmul_ref.rows_tn,
 )
 MOST_BESIDE = 2  # tensors that the chain takes beside the product
 

@@ -11,11 +11,17 @@ CHUNK = 2048  # rows; enough for a matrix product to be as fast as a large one
 
 
 def in_chunks(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, with_grads: bool
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    dtype: torch.dtype | None,
+    with_grads: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the losses, and (empty without `with_grads`) its gradients for x and weight.
 
-    `x` is (..., h), `weight` (classes, h). Sums over chunks are kept in float32 at least.
+    `x` is (..., h), `weight` (classes, h). Sums over chunks are kept in float32 at least. The loss
+    and the gradient of the weight are made in `dtype`; None: in those of x and the weight.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
@@ -23,11 +29,11 @@ def in_chunks(
     loss = torch.zeros((), dtype=wide, device=x.device)
     dx = torch.empty_like(rows) if with_grads else x.new_empty(0)
     dw = torch.zeros(weight.shape if with_grads else 0, dtype=wide, device=x.device)
-    one = torch.ones((), dtype=x.dtype, device=x.device)
+    one = torch.ones((), dtype=dtype or x.dtype, device=x.device)
     for start in range(0, rows.shape[0], CHUNK):
         part, wanted = rows[start : start + CHUNK], target[start : start + CHUNK]
         logits = part.matmul(weight.mT)
-        each = whole_cross_entropy(logits, wanted, None, False, "none", ignore_index, 0.0)
+        each = whole_cross_entropy(logits, wanted, None, False, "none", ignore_index, 0.0, dtype)
         loss += each.sum(dtype=wide)
         if with_grads:
             attrs = (None, False, "sum", ignore_index, 0.0)
@@ -36,16 +42,18 @@ def in_chunks(
             dx[start : start + CHUNK] = slope.matmul(weight)
             dw += slope.t().mm(part)
     dx = dx.view(x.shape) if with_grads else dx
-    return loss.to(x.dtype), dx, dw.to(weight.dtype)
+    return loss.to(dtype or x.dtype), dx, dw.to(dtype or weight.dtype)
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+def linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
+) -> Tensor:
     """The sum of the cross entropies of x @ weight.T; x is (..., h), the target lacks h."""
-    return in_chunks(x, weight, target, ignore_index, False)[0]
+    return in_chunks(x, weight, target, ignore_index, dtype, False)[0]
 
 
 def linear_cross_entropy_with_grads(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same, with its gradients for x and weight, for which the logits are at hand."""
-    return in_chunks(x, weight, target, ignore_index, True)
+    return in_chunks(x, weight, target, ignore_index, dtype, True)

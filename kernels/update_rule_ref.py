@@ -25,12 +25,14 @@ class Options(TypedDict, total=False):
 
     Gradients are first multiplied by `scale`, negated to `maximize`, and then `weight_decay` times
     the parameter is added. Where `found_inf`, on the device, is 1 and not 0, nothing changes.
+    `copies`, all of one dtype, take the new parameters, too.
     """
 
     weight_decay: float | None
     maximize: bool
     scale: torch.Tensor | None
     found_inf: torch.Tensor | None
+    copies: Sequence[torch.Tensor] | None
 
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what Triton updates
@@ -65,6 +67,7 @@ def writes_by_rule(
     maximize: bool = False,
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
+    copies: Sequence[torch.Tensor] | None = None,
 ) -> list[Callable[[], list[Callable[[], object]]]]:
     """For each parameter what computes its update, and gives the functions that write it."""
     like = params[0]
@@ -89,9 +92,12 @@ def writes_by_rule(
             g = g + weight_decay * p
         own = given if rates is None else {**given, "lr": rates[index]}
         found = rule(p, g, *kept, **own)
+        targets = [(row[0], found[0]), *zip(row[2:], found[1:], strict=True)]
+        if copies is not None and found[0] is not None:
+            targets.append((copies[index], found[0].to(params[index].dtype)))
         return [
             putting(target, value, found_inf)
-            for target, value in zip((row[0], *row[2:]), found, strict=True)
+            for target, value in targets
             if target is not None and value is not None
         ]
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from ..engine.inplace import assign_result
-from ..engine.ops.cat_split import cat, stack
+from ..engine.ops.cat_split import cat
 from ..engine.ops.cross_entropy import cross_entropy
+from ..engine.ops.grouped import grouped_rows, grouped_sums
 from ..engine.ops.like import rand_like, zeros_like
-from ..engine.ops.recurrent_networks import known_values
 from ..engine.ops.torch_rows import FUNCTIONS
 from ..engine.ops.where import where
 from ..engine.tensor import Tensor
@@ -142,8 +142,8 @@ def grouped_mm(
 
     `offs` are the ends of the groups: rows of a (M, K) with b (groups, K, N), columns of b with
     a (groups, M, K), and terms of the sum where both are 2-dimensional, which gives (groups, M, N).
-    Two operands of 3 dims are multiplied as `bmm` does. Rows behind the last end become 0. Raises
-    ShapeError for other dims, OnefoldRuntimeError for ends that a graph's capture does not know.
+    Two operands of 3 dims are multiplied as `bmm` does. Rows behind the last end become 0. The ends
+    are read on the device: the host does not wait for them. Raises ShapeError for other dims.
     """
     ndims = mat_a.ndim, mat_b.ndim
     if not set(ndims) <= {2, 3} or (offs is None) != (ndims == (3, 3)):
@@ -153,17 +153,12 @@ def grouped_mm(
         )
     if offs is None:
         made = mat_a.bmm(mat_b)
+    elif ndims == (2, 3):
+        made = grouped_rows(mat_a, mat_b, offs)
+    elif ndims == (3, 2):
+        made = grouped_rows(mat_b.t(), mat_a.mT, offs).t()
     else:
-        ends = known_values(offs)
-        groups = list(enumerate(zip((0, *ends), ends, strict=False)))
-        if ndims == (2, 3):
-            parts = [mat_a[low:high] @ mat_b[i] for i, (low, high) in groups]
-            made = cat([*parts, mat_a[ends[-1] :] @ zeros_like(mat_b[0])], 0)
-        elif ndims == (3, 2):
-            parts = [mat_a[i] @ mat_b[:, low:high] for i, (low, high) in groups]
-            made = cat([*parts, zeros_like(mat_a[0]) @ mat_b[:, ends[-1] :]], 1)
-        else:
-            made = stack([mat_a[:, low:high] @ mat_b[low:high] for _, (low, high) in groups])
+        made = grouped_sums(mat_a.t(), mat_b, offs)
     made = made if bias is None else made + bias
     return made if out_dtype is None else made.to(out_dtype)
 

@@ -31,6 +31,7 @@ class AdamW(RuleOptimizer):
     rule = staticmethod(update_rules.adam)
     coupled = False
     counts_steps = True
+    writes_copies = True
 
     def __init__(
         self,

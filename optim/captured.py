@@ -54,7 +54,7 @@ class Updating:
                 mine = [of[id(param)] for param in group["params"] if id(param) in of]
                 if mine:
                     writing.update(optimizer, group, mine, scale, found)
-        return Written(writing.steps, writing.states, norms)
+        return Written(writing.steps, writing.states, norms, frozenset(writing.copied))
 
 
 class _Writing:
@@ -65,6 +65,7 @@ class _Writing:
         self._line = user_line()
         self.steps: list[ProgramStep] = []
         self.states: list[Value] = []
+        self.copied: set[int] = set()
 
     def unscale(
         self, scaler: StaticGradScaler, gradients: Sequence[Value]
@@ -121,14 +122,20 @@ class _Writing:
         params = [each.value for each in trained]
         kept = self._states(optimizer, group, trained)
         owners = [each.owner for each in trained]
-        metas = [each.meta for each in params], [each.meta for each in grads]
+        copies = [each.copy if optimizer.writes_copies else None for each in trained]
+        given = [copy for copy in copies if copy is not None]
+        self.copied |= {copy.number for copy in given}
+        metas = (
+            [each.meta for each in params], [each.meta for each in grads],
+            [None if copy is None else copy.meta for copy in copies],
+        )  # fmt: skip
         has = scale is not None, found is not None
         self._writing_step(
             type(optimizer).__name__.lower(),
             optimizer,
-            [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *kept],
+            [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *given, *kept],
             partial(_update, optimizer, group, owners, metas, has),
-            writes=(*params, *kept),
+            writes=(*params, *given, *kept),
         )
 
     def _states(
@@ -224,19 +231,24 @@ def _update(
     optimizer: Optimizer,
     group: Group,
     owners: Sequence[Tensor],
-    metas: tuple[Sequence[Meta], Sequence[Meta]],
+    metas: tuple[Sequence[Meta], Sequence[Meta], Sequence[Meta | None]],
     has: tuple[bool, bool],
     rate: tuple[float | torch.Tensor],
     *given: Shards,
 ) -> Iterable[Write]:
-    """`Optimizer.apply`. `metas` are of the parameters and gradients; `has`: a scale, found_inf."""
+    """`Optimizer.apply`. `metas`: of parameters, gradients, copies; `has`: a scale, found_inf.
+
+    A parameter without a copy has no meta for it.
+    """
     scaled, checked = has
     count, at = len(owners), scaled + checked
     params = _tensors(given[at : at + count], metas[0])
     grads = _tensors(given[at + count : at + 2 * count], metas[1])
+    rest = iter(given[at + 2 * count :])
+    copies = [None if meta is None else from_shards(next(rest), meta) for meta in metas[2]]
     scale = unless_one(DeviceScalar(given[0][0])) if scaled else None
     found = DeviceScalar(given[at - 1][0]) if checked else None
-    return optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found))
+    return optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found), copies)
 
 
 def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:

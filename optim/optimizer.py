@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
@@ -44,6 +44,7 @@ class Part(NamedTuple):
     grads: Sequence[Tensor]  # laid out as the parameters are
     states: Sequence[State]  # each empty before the first step
     given: Given
+    copies: Sequence[Tensor | None] = ()  # in half precision, to be written with the parameters
 
     def only(self, indices: Sequence[int]) -> Part:
         """The part with the parameters that have these indices."""
@@ -53,7 +54,18 @@ class Part(NamedTuple):
             params=[self.params[i] for i in indices],
             grads=[self.grads[i] for i in indices],
             states=[self.states[i] for i in indices],
+            copies=[self.copies[i] for i in indices if self.copies],
         )
+
+    def by_copies(self) -> Iterator[Part]:
+        """The parameters that have a copy, and those that have none."""
+        if not self.copies:
+            yield self
+            return
+        for has in (True, False):
+            mine = [i for i, copy in enumerate(self.copies) if (copy is not None) is has]
+            if mine:
+                yield self.only(mine) if has else self.only(mine)._replace(copies=())
 
 
 class Optimizer:
@@ -66,6 +78,7 @@ class Optimizer:
     """
 
     numbers: ClassVar[frozenset[str]] = frozenset(("step",))  # what in states is no tensor
+    writes_copies: ClassVar[bool] = False  # whether updates write `Part.copies`
     needs_closure: ClassVar[bool] = False  # whether a step evaluates the loss again
 
     def __init__(self, params: Params, defaults: Group) -> None:
@@ -260,16 +273,17 @@ class Optimizer:
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         given: Given,
+        copies: Sequence[Tensor | None] = (),
     ) -> list[Write]:
         """The update of the parameters of a group in their memory, which is theirs alone.
 
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
-        themselves, or in a graph perhaps other layouts of them.
+        themselves, or in a graph perhaps other layouts of them. `copies` take the new values, too.
         """
         states = [self.state.get(owner) or {} for owner in owners]
         self._lay_state(params, states)
         fresh = [index for index, state in enumerate(states) if not state]
-        writes = list(self._update(Part(group, params, grads, states, given)))
+        writes = list(self._update(Part(group, params, grads, states, given, copies)))
         if fresh:
             pairs = [(owners[index], states[index]) for index in fresh]
             writes.append(partial(self._keep, pairs))

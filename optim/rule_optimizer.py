@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias, Unpack
 
 import torch
 
-from ..engine.commit import Write
+from ..engine.commit import Change, Write
 from ..engine.tensor import Tensor
 from ..kernels.select import pick, uses_triton
 from ..kernels.update_rule_ref import (
@@ -71,19 +71,40 @@ class RuleOptimizer(Optimizer):
         for own in decayed_apart(part) if apart else (part,):
             keys = self._tensor_names(own.group)
             for step, indices in self._steps(own).items():
-                some = own.only(indices)
-                states = some.states
-                self._begin(some, keys)
-                kept = [[state[key] for state in states] for key in keys]
-                columns = (some.params, some.grads, *kept, *self._beside(some))
-                for lists in unique_shards(*columns):
-                    first = lists[0][0]
-                    at = own.given.local(first, step)
-                    lists = _of_real(lists) if first.is_complex() else lists
-                    writes += self.update_lists(own.group, lists, at)
+                stepped = own.only(indices)
+                self._begin(stepped, keys)
+                for some in stepped.by_copies():
+                    writes += self._update_alike(some, keys, step)
                 if self.counts_steps:
-                    writes.append(partial(count, states, step))
+                    writes.append(partial(count, stepped.states, step))
         return writes
+
+    def _update_alike(
+        self, part: Part, keys: Sequence[str], step: int | DeviceScalar
+    ) -> list[Write]:
+        """The update of parameters at one step, which all have copies or none of them."""
+        kept = [[state[key] for state in part.states] for key in keys]
+        copied = [copy for copy in part.copies if copy is not None]
+        columns = (part.params, part.grads, *kept, *self._beside(part))
+        writes: list[Write] = []
+        for lists in unique_shards(*columns, *([copied] if copied else [])):
+            copies = lists.pop() if copied else None
+            first = lists[0][0]
+            at = part.given.local(first, step)
+            lists = _of_real(lists) if first.is_complex() else lists
+            if copies is None:
+                writes += self.update_lists(part.group, lists, at)
+            else:
+                writes += self.update_with_copies(part.group, lists, at, copies)
+        return writes
+
+    def update_with_copies(
+        self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor]
+    ) -> Iterable[Write]:
+        """`update_lists`, after which copies of the parameters have the new values, too."""
+        if self.has_triton_kernel(lists[0][0]):
+            return self._update_by_rule(group, lists, at, copies)
+        return [*self.update_lists(group, lists, at), partial(_copying, copies, lists[0])]
 
     def has_triton_kernel(self, like: torch.Tensor) -> bool:
         """Whether a rule is a Triton kernel for such tensors; torch may have a function for it."""
@@ -100,6 +121,11 @@ class RuleOptimizer(Optimizer):
 
     def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
         """The update of local tensors of one device and dtype."""
+        return self._update_by_rule(group, lists, at)
+
+    def _update_by_rule(
+        self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor] | None = None
+    ) -> Iterable[Write]:
         keys = self._tensor_names(group)
         return updates_by_rule(
             type(self).rule,
@@ -110,7 +136,13 @@ class RuleOptimizer(Optimizer):
             maximize=group.get("maximize", False),
             scale=at.scale,
             found_inf=at.found_inf,
+            copies=copies,
         )
+
+
+def _copying(copies: list[torch.Tensor], params: list[torch.Tensor]) -> list[Change]:
+    """The copies take what the parameters are now."""
+    return [partial(torch._foreach_copy_, copies, params)]
 
 
 def updates_by_rule(

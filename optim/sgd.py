@@ -30,6 +30,7 @@ class SGD(RuleOptimizer):
 
     rule = staticmethod(update_rules.sgd)
     linear = True
+    writes_copies = True
 
     def __init__(
         self,

@@ -3,14 +3,17 @@
 import os
 from pathlib import Path
 
-import hypothesis
 import pytest
 import torch
+from missing_packages import hypothesis
 
 if os.environ.get("TRITON_INTERPRET") == "1":
+    import scalar_probes
+
     from onefold.kernels.gpu.launch import trace_cache
 
     trace_cache.AT_ONCE = True  # so that what is called once is replayed, too
+    scalar_probes.apply()
 
 from onefold.distributed.world import virtual_world
 

@@ -22,7 +22,7 @@ from onefold.errors import (
     ShapeError,
 )
 
-SECONDS = 5.0  # no call may wait for longer; ONEFOLD_TIMEOUT is far above
+SECONDS = 60.0  # no call may wait for others, which is until ONEFOLD_TIMEOUT, 300 seconds
 B, P, S0, S1 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1)
 
 

@@ -38,11 +38,15 @@ def rule(name, step=0, lr=0.1, scale=None, found_inf=None, **options):
     """The update of lists by an optimizer of `flow.optim`, or by its momentum of jobs."""
     cls = Momentum if name == "Momentum" else getattr(flow.optim, name)
 
-    def update(columns):
+    def update(columns, copies=None):
         # A new one each time, since an optimizer asks for its kernels once.
         optimizer = cls([flow.nn.Parameter(flow.ones(1))], **options)
         (group,) = optimizer.param_groups
-        finish(optimizer.update_lists(group, columns, LocalStep(lr, step, scale, found_inf)))
+        at = LocalStep(lr, step, scale, found_inf)
+        if copies is None:
+            finish(optimizer.update_lists(group, columns, at))
+        else:
+            finish(optimizer.update_with_copies(group, columns, at, copies))
 
     return update
 

@@ -22,6 +22,7 @@ from ..engine.meta import Box, Meta
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..engine.tensor import Tensor, from_shards
+from ..engine.values import computed
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, PlacementError, SbpError
 
 _PARTIAL = {"sum": partial_sum, "max": partial_max, "min": partial_min}
@@ -51,7 +52,7 @@ def from_dtensor(value: DTensor) -> Tensor:
         value = value.redistribute(placements=whole)
     if not placement.owned:
         return from_shards((), meta)
-    part = _narrowed(value.to_local().detach(), meta.box(placement.owned[0]), loose)
+    part = _narrowed(computed(value.to_local().detach()), meta.box(placement.owned[0]), loose)
     x = from_shards((part,), meta)
     x.shared = True
     return x

@@ -11,7 +11,7 @@ from ...kernels.attention_ref import Dropped, Pairs
 from ...kernels.select import uses_triton
 from .. import interpreter
 from ..dispatcher import several_of
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Needs, Op, required
 from ..sbp import Sbp, broadcast, partial_sum, split
@@ -116,13 +116,20 @@ def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) ->
     pairs = Pairs(attrs.causal, attrs.scale, attrs.window, first)
     shape, offset = (*local.input(at).shape[:3], k[2]), (batch, head, first, 0)
 
+    def attend(*inputs: Arg) -> object:
+        return kernel(*inputs[:-1], pairs, None)
+
+    def drop(p: float, seed: int, call: int, whole: Shape, start: Shape, *tensors: Arg) -> object:
+        return kernel(*tensors, pairs, Dropped(p, seed, call, whole, start))
+
+    attended, dropped = local.around(kernel, attend), local.around(kernel, drop)
+
     def run(*inputs: Arg) -> object:
-        *tensors, chance = inputs
+        chance = inputs[-1]
         if chance is None:
-            return kernel(*tensors, pairs, None)
+            return attended(*inputs)
         draw = chance.draw
-        whole, start = draw.within(shape, offset)
-        return kernel(*tensors, pairs, Dropped(chance.p, draw.seed, draw.call, whole, start))
+        return dropped(chance.p, draw.seed, draw.call, *draw.within(shape, offset), *inputs[:-1])
 
     return run
 
@@ -265,4 +272,5 @@ def scale_of(query: Tensor, scale: float | None) -> float:
     """The scale, or 1 / sqrt(features)."""
     if scale is not None:
         return float(scale)
-    return float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
+    features = query.shape[-1]
+    return float(features) ** -0.5 if features else 1.0

@@ -34,8 +34,9 @@ def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: b
     What broadcasts is repeated, which copies nothing where there are no more than 4 dims. `shared`
     says that several heads of q may use one of k and v. Raises ShapeError.
     """
-    if _are_four(q.meta, k.meta, v.meta, _meta(mask), shared):
-        return Four((q, k, v, mask), (*q.shape[:-1], v.shape[-1]))
+    shape = _of_four(q.meta, k.meta, v.meta, _meta(mask), shared)
+    if shape is not None:
+        return Four((q, k, v, mask), shape)
     given = [x.meta for x in (q, k, v)]
     ndim = max(q.ndim, k.ndim, v.ndim)
     wide = max(ndim, 4)
@@ -73,14 +74,16 @@ def _meta(mask: Tensor | None) -> Meta | None:
 
 
 @lru_cache(maxsize=4096)
-def _are_four(q: Meta, k: Meta, v: Meta, mask: Meta | None, shared: bool) -> bool:
-    """Whether they have 4 dims, and nothing broadcasts but the mask."""
+def _of_four(q: Meta, k: Meta, v: Meta, mask: Meta | None, shared: bool) -> Shape | None:
+    """The shape of the result if they have 4 dims, and nothing broadcasts but the mask."""
     if not q.ndim == k.ndim == v.ndim == 4:
-        return False
+        return None
     (batch, heads, rows, features), (own, columns) = q.shape, k.shape[1:3]
     alike = k.shape[0] == batch and k.shape[3] == features and v.shape[:3] == k.shape[:3]
     shares = heads == own or (shared and own > 0 and heads % own == 0)
-    return alike and shares and _fits(mask, (batch, heads, rows, columns))
+    if not (alike and shares and _fits(mask, (batch, heads, rows, columns))):
+        return None
+    return (*q.shape[:3], v.shape[3])
 
 
 def check_dtypes(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> None:

@@ -41,7 +41,7 @@ class _Join(DataMovement):
         join, dim = local.pick(self.join), attrs.dim
         if None in local.inputs:
             return lambda *parts: join(_filled(parts, *attrs), dim)
-        return lambda *parts: join(parts, dim)
+        return local.around(join, lambda *parts: join(parts, dim))
 
 
 class Cat(_Join):
@@ -155,10 +155,16 @@ def cat(
     if out is not None:
         return give_to(out, cat(tensors, dim, axis=axis))
     parts = _given(tensors, "cat")
-    ndim = max([part.ndim for part in parts])
-    dim = wrap(dim if axis is None else axis, ndim)
-    sizes = tuple([part.shape[dim] if part.ndim == ndim and ndim else 0 for part in parts])
-    return join_parts(parts, dim, sizes)
+    metas = tuple([part.meta for part in parts])
+    return join_parts(parts, *_cat_attributes(metas, dim if axis is None else axis))
+
+
+@lru_cache(maxsize=4096)
+def _cat_attributes(metas: tuple[Meta, ...], dim: int) -> CatAttributes:
+    ndim = max(meta.ndim for meta in metas)
+    dim = wrap(dim, ndim)
+    sizes = [meta.shape[dim] if meta.ndim == ndim and ndim else 0 for meta in metas]
+    return CatAttributes(dim, tuple(sizes))
 
 
 @register_function

@@ -154,6 +154,9 @@ def read_size(size: tuple[Dims, ...], what: str, layout: SizedLayout | None = No
     entries = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     sizes = []
     for entry in entries:
+        if type(entry) is int:
+            sizes.append(entry)
+            continue
         if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
             raise OnefoldTypeError(f"{what}: sizes must be integers, but got {entries!r}")
         sizes.append(int(entry))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import compress
 from typing import NamedTuple, TypeAlias
 
@@ -12,8 +12,9 @@ import torch
 from ...errors import OnefoldValueError
 from ...kernels import cross_entropy_ref as kernels, reduce_ref as sums
 from ...kernels.cross_entropy_ref import Classes
+from ...kernels.select import uses_triton
 from .. import interpreter
-from ..dispatcher import general
+from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Metas, Needs, Op, blank, required
@@ -74,14 +75,22 @@ class ClassLossAttributes(NamedTuple):
     smoothing: float
 
 
+class WidenedLossAttributes(NamedTuple):
+    """The same, and the dtype of the loss; None: that of x."""
+
+    reduction: str
+    ignore_index: int
+    smoothing: float
+    dtype: torch.dtype | None
+
+
 class ClassLoss(Op):
     """A loss of (x, target, weight, lse) or, with dy before these, its gradient for x.
 
-    x is logits or, with `log_input`, log probabilities. lse, the logarithm of the sum of
-    exponentials, is only given when the classes are split; the parts of the loss are in its dtype.
+    x is logits or, with `log_input`, log probabilities. lse is the logarithm of the sum of
+    exponentials. A loss is given it only when the classes are split; its parts are in that dtype.
     """
 
-    attributes = ClassLossAttributes
     flops_per_element = 4.0
     first = 0  # which input x is
 
@@ -94,19 +103,36 @@ class ClassLoss(Op):
         x, lse = required(tensors[self.first]), tensors[self.first + 3]
         return lse is None and not self.log_input and is_split_along(x, _class_dim(x))
 
-    def classes(self, local: Local, attrs: ClassLossAttributes) -> Classes | None:
+    def classes(
+        self, local: Local, attrs: ClassLossAttributes | WidenedLossAttributes
+    ) -> Classes | None:
         """What the shard holds of the classes; None for all of them."""
         x = local.input(self.first)
         dim = _class_dim(x)
-        whole = local.input_shape(self.first)[dim] == x.shape[dim]
-        if whole and local.inputs[self.first + 3] is None:
+        if local.input_shape(self.first)[dim] == x.shape[dim]:
             return None
         offset = local.input_offset(self.first)[dim]
         return Classes(offset, x.shape[dim], attrs.ignore_index, attrs.smoothing)
 
 
+def _loss_meta(
+    x: Meta, target: Meta, weight: Meta | None, log_input: bool, attrs: WidenedLossAttributes
+) -> Meta:
+    """The loss of logits of all classes."""
+    if target.is_floating and not log_input:
+        raise OnefoldValueError("class indices must be integers")
+    dtype = attrs.dtype or x.dtype
+    if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
+        return x.like(shape=target.shape if attrs.reduction == "none" else (), dtype=dtype)
+    of_weight = None if weight is None else blank(weight)
+    y = kernels.whole_cross_entropy(blank(x), blank(target), of_weight, log_input, *attrs)
+    return Meta.of(y.shape, y.dtype, device=y.device)
+
+
 class CrossEntropy(ClassLoss):
     """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged"""
+
+    attributes = WidenedLossAttributes
 
     def infer(
         self,
@@ -114,16 +140,10 @@ class CrossEntropy(ClassLoss):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
-        attrs: ClassLossAttributes,
+        attrs: WidenedLossAttributes,
     ) -> Meta:
-        if target.is_floating and not self.log_input:
-            raise OnefoldValueError("class indices must be integers")
-        dtype = x.dtype if lse is None else lse.dtype
-        if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
-            return x.like(shape=target.shape if attrs.reduction == "none" else (), dtype=dtype)
-        of_weight = None if weight is None else blank(weight)
-        y = kernels.whole_cross_entropy(blank(x), blank(target), of_weight, self.log_input, *attrs)
-        return Meta.of(y.shape, y.dtype if lse is None else dtype, device=y.device)
+        y = _loss_meta(x, target, weight, self.log_input, attrs)
+        return y if lse is None else y.like(dtype=lse.dtype)
 
     def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
         _, weight, lse, attrs = others
@@ -140,18 +160,22 @@ class CrossEntropy(ClassLoss):
                 rows.append((_only(0, split(_class_dim(x)), 4), partial_sum))
         return _signatures((x, *others[:3]), rows)
 
-    def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
+    def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
         classes = self.classes(local, attrs)
-        if classes is None:
+        if classes is None and local.inputs[3] is None:
             log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
-            return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            return local.around(
+                whole, lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+            )
+        if classes is None:
+            classes = Classes(0, local.input_shape(0)[_class_dim(local.input(0))], *attrs[1:3])
         part = local.bind(kernels.cross_entropy, classes)
         if attrs.reduction != "sum":
             return part
         total = local.pick(sums.total)
         return lambda *tensors: total(part(*tensors), None, False, None)
 
-    def decompose(self, metas: Metas, attrs: ClassLossAttributes) -> Kernel | None:
+    def decompose(self, metas: Metas, attrs: WidenedLossAttributes) -> Kernel | None:
         if self.needs_lse(metas):
             return _with_lse
         if attrs.reduction == "mean" and not all(required(meta).is_whole for meta in metas[:2]):
@@ -160,7 +184,53 @@ class CrossEntropy(ClassLoss):
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
         *tensors, attrs = args
-        return (_grads[self.log_input]((dy, *tensors), *attrs),)
+        return (_grads[self.log_input]((dy, *tensors), *attrs[:3]),)
+
+
+class KeepingCrossEntropy(Op):
+    """`CrossEntropy` of (x, target, weight) with all classes, and lse, kept for the gradient"""
+
+    name = "cross_entropy_with_lse"
+    attributes = WidenedLossAttributes
+    num_outputs = 2
+    saves_output = (1,)
+    one_gradient = True
+    flops_per_element = 4.0
+
+    def infer(
+        self, x: Meta, target: Meta, weight: Meta | None, attrs: WidenedLossAttributes
+    ) -> tuple[Meta, Meta]:
+        y = _loss_meta(x, target, weight, False, attrs)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return y, y.like(shape=target.shape, dtype=wide)
+
+    def rule(
+        self, axis: Axis, x: Meta, target: Meta, weight: Meta | None, attrs: WidenedLossAttributes
+    ) -> Rule:
+        if attrs.reduction == "mean":
+            return []
+        found = []
+        for of_x, rest in _sample_splits(x):
+            of_y = rest if attrs.reduction == "none" else partial_sum
+            others = () if weight is None else (broadcast,)
+            found.append(Signature((of_x, rest, *others), (of_y, rest)))
+        if weight is not None:  # it is linear in the weights
+            found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, broadcast)))
+        return found
+
+    def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
+        kernel = local.pick(kernels.whole_cross_entropy_with_lse)
+        return lambda x, target, weight: kernel(x, target, weight, *attrs)
+
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
+        *tensors, attrs = args
+        return (cross_entropy_grad((dy[0], *tensors, y[1]), *attrs[:3]),)
+
+
+@lru_cache(maxsize=1024)
+def _keeps_lse(x: Meta, on_triton: Callable[[str], bool]) -> bool:
+    """Whether backward uses the logarithms of sums again: torch's own kernels make them anew."""
+    return x.is_floating and on_triton(x.device_type) and not is_split_along(x, _class_dim(x))
 
 
 Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -169,7 +239,8 @@ Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 def _with_lse(tensors: Inputs, *attrs: Arg) -> Tensor:
     """Classes are split: their maxima and sums of exponentials are exchanged, nothing more."""
     x, target, weight, _ = tensors
-    return narrowed(_cross_entropy((x, target, weight, _logsumexp(x)), *attrs), x.dtype)
+    loss = _cross_entropy((x, target, weight, _logsumexp(x)), *attrs)
+    return narrowed(loss, attrs[3] or x.dtype)
 
 
 def _grad_with_lse(tensors: tuple[Tensor, *Inputs], *attrs: Arg) -> Tensor:
@@ -184,10 +255,13 @@ def _logsumexp(x: Tensor) -> Tensor:
         return squeeze(add(log(total), top), dim)
 
 
-def _mean(log_input: bool, tensors: Inputs, reduction: str, ignored: int, *rest: float) -> Tensor:
+def _mean(log_input: bool, tensors: Inputs, reduction: str, ignored: int, *rest: Arg) -> Tensor:
     """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
     _, target, weight, _ = tensors
-    total = _losses[log_input](tensors, "sum", ignored, *rest)
+    return _averaged(_losses[log_input](tensors, "sum", ignored, *rest), target, weight, ignored)
+
+
+def _averaged(total: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
     divide = div_by_count if weight is None else div
     return divide(total, _total_weight(target, weight, ignored, total.dtype))
 
@@ -201,6 +275,7 @@ def _total_weight(
 class CrossEntropyGrad(ClassLoss):
     """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
 
+    attributes = ClassLossAttributes
     first = 1
     like = (1,)
 
@@ -234,7 +309,10 @@ class CrossEntropyGrad(ClassLoss):
         if classes is not None:
             return local.bind(kernels.cross_entropy_grad, classes)
         log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy_grad)
-        return lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs)
+        return local.around(
+            whole,
+            lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs, lse),
+        )
 
     def vjp(
         self,
@@ -296,6 +374,7 @@ class TargetWeights(Op):
 # By whether the input is log probabilities.
 _cross_entropy, _nll = _losses = [general(CrossEntropy(log_input)) for log_input in (False, True)]
 cross_entropy_grad, _ = _grads = [general(CrossEntropyGrad(each)) for each in (False, True)]
+_cross_entropy_with_lse = several(KeepingCrossEntropy(), only_first=True)
 _weights = general(TargetWeights())
 
 
@@ -319,8 +398,29 @@ def cross_entropy(
     check_reduction(reduction)
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
-    attrs = (reduction, ignore_index, label_smoothing)
+    trained = input.node is not None and interpreter.is_grad_enabled()
+    if trained and _keeps_lse(input.meta, uses_triton):
+        return keeping_cross_entropy(
+            input, target, weight, ignore_index, reduction, label_smoothing
+        )
+    attrs = (reduction, ignore_index, label_smoothing, None)
     return _cross_entropy((input, class_indices(target), weight, None), *attrs)
+
+
+def keeping_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`cross_entropy` of class indices that keeps the logarithms of sums for its gradient."""
+    tensors, attrs = (input, class_indices(target), weight), (ignore_index, label_smoothing, None)
+    if reduction != "mean" or (input.meta.is_whole and target.meta.is_whole):
+        return _cross_entropy_with_lse(tensors, reduction, *attrs)[0]
+    total = _cross_entropy_with_lse(tensors, "sum", *attrs)[0]
+    return _averaged(total, *tensors[1:], ignore_index)
 
 
 def class_indices(target: Tensor) -> Tensor:
@@ -365,5 +465,5 @@ def nll_loss(
     Example: `nll_loss(log_softmax(x, 1), labels)` equals `cross_entropy(x, labels)`.
     """
     check_reduction(reduction)
-    attrs = (reduction, ignore_index, 0.0)
+    attrs = (reduction, ignore_index, 0.0, None)
     return _nll((input, class_indices(target), weight, None), *attrs)

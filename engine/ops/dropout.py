@@ -10,7 +10,7 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import random_ref
 from ..dispatcher import number_last
 from ..generator import Draw, default_generator
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_as, register_function
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op
 from ..signature import Axis, Rule, pointwise_of
@@ -54,12 +54,20 @@ class DropoutOp(Op):
         x = local.inputs[0]
         assert x is not None
         shape, offset = tuple(x.shape), local.input_offset(0)
-        dropped = local.pick(random_ref.dropout)
+        picked = local.pick(random_ref.dropout)
+
+        def drop(
+            x: torch.Tensor, whole: Shape, start: Shape, p: float, seed: int, call: int
+        ) -> torch.Tensor:
+            y: torch.Tensor = picked(x, whole, start, p=p, seed=seed, call=call)
+            return y
+
+        dropped = local.around(picked, drop)
 
         def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
             draw = chance.draw
             whole, start = draw.within(shape, offset)
-            y: torch.Tensor = dropped(x, whole, start, p=chance.p, seed=draw.seed, call=draw.call)
+            y: torch.Tensor = dropped(x, whole, start, chance.p, draw.seed, draw.call)
             return y
 
         return kernel

@@ -55,7 +55,7 @@ class Embedding(IndexedOp[EmbeddingAttributes]):
     def bind(self, local: Local, attrs: EmbeddingAttributes) -> Kernel:
         weight = local.input(0)
         if local.input_shape(0)[0] == weight.shape[0]:
-            return local.pick(kernels.embedding)
+            return local.bind(kernels.embedding)
         return local.bind(kernels.embedding_held, local.input_offset(0)[0], weight.shape[0])
 
     def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: EmbeddingAttributes) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import linear_cross_entropy_ref as kernels
 from .. import interpreter
@@ -24,9 +26,13 @@ from .view import flatten, view
 
 
 class LinearLossAttributes(NamedTuple):
-    """The target that does not count."""
+    """The target that does not count; the dtype of the loss and the weight's gradient.
+
+    None: those of x and the weight.
+    """
 
     ignore_index: int
+    dtype: torch.dtype | None
 
 
 class LinearCrossEntropy(Op):
@@ -52,8 +58,11 @@ class LinearCrossEntropy(Op):
     def infer(
         self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
     ) -> Meta | tuple[Meta, ...]:
-        loss = x.like(shape=())
-        return (loss, x, weight) if self.keeps else loss
+        if x.dtype is not weight.dtype:
+            super().infer(x, weight, target, attrs)  # torch's own error
+        wide = attrs.dtype or x.dtype
+        loss = x.like(shape=(), dtype=wide)
+        return (loss, x, weight.like(dtype=wide)) if self.keeps else loss
 
     def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
         found = []
@@ -131,9 +140,9 @@ def linear_cross_entropy(
         kept = interpreter.is_grad_enabled() and (input.node is not None or weight.node is not None)
         tensors = (input, weight, target)
         total = (
-            _linear_cross_entropy_with_grads(tensors, ignore_index)[0]
+            _linear_cross_entropy_with_grads(tensors, ignore_index, None)[0]
             if kept
-            else _linear_cross_entropy(tensors, ignore_index)
+            else _linear_cross_entropy(tensors, ignore_index, None)
         )
     if reduction == "sum":
         return total
@@ -144,4 +153,4 @@ def _is_fused(x: Meta, weight: Meta) -> bool:
     """Whether rows can be worked on alone: no axis splits h or the classes."""
     split_x = any(sbp.kind == "S" and sbp.dim == x.ndim - 1 for sbp in x.nd_sbp)
     split_weight = any(sbp.kind == "S" for sbp in weight.nd_sbp)
-    return x.is_floating and x.dtype is weight.dtype and not (split_x or split_weight)
+    return x.is_floating and not (split_x or split_weight)

@@ -71,8 +71,8 @@ class MatrixOp(Op):
     reference: Kernel
 
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
-        chosen = local.pick(self.reference)
-        return self.kernel if chosen is self.reference else chosen
+        bound = local.bind(self.reference)
+        return self.kernel if bound.kernel is self.reference else bound
 
     @property
     def depends_on_position(self) -> bool:
@@ -149,15 +149,15 @@ def _rows(x: Meta) -> str:
     return " ".join(f"r{i}" for i in range(x.ndim - 1))
 
 
-class RowsProduct(Op):
+class RowsProduct(MatrixOp):
     """y[m, n] = sum over all leading dims of a[..., m] * b[..., n]: the gradient of a weight."""
 
     name = "rows_tn"
-    attributes = NoAttributes
+    reference = staticmethod(kernels.rows_tn)
     kernel = staticmethod(kernels.rows_tn)
 
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
-        return from_spec(f"{_rows(a)} m, {_rows(a)} n -> m n", "each")
+        return from_spec(f"{_rows(a)} m, {_rows(a)} n -> m n", self.linear)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return 2.0 * outputs[0].numel * prod(required(inputs[0]).shape[:-1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack, cast
+from functools import lru_cache
+from typing import NamedTuple, Unpack, cast
 
 import torch
 
@@ -11,12 +12,17 @@ from ...distributed import origins
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
+from .. import interpreter
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
+from ..convert import read_device
 from ..generator import Generator, default_generator
-from ..meta import Box
+from ..global_mode import layout_of_new
+from ..meta import Box, Meta, Shape
 from ..names import register_function
+from ..op import Kernel, around
 from ..out_tensors import give_to, made_for
-from ..tensor import Tensor
+from ..placed_device import PlacedDevice
+from ..tensor import Tensor, from_shards
 from .creation import Size, make, read_size
 
 
@@ -37,6 +43,10 @@ def random_source(
         )
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
+    if not options and interpreter.get_current() is None:
+        made = _only_placed(fill, tuple(shape), dtype, layout)
+        if made is not None:
+            return _drawn(source, made)
     draw = source.draw()
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
@@ -48,6 +58,52 @@ def random_source(
         vars(maker)["values"] = draw.seed, draw.call
     try:
         return make(what, shape, dtype, maker, is_random=True, **placed)
+    except Exception:
+        source.set_state((draw.seed, draw.call))  # a bad call changes nothing
+        raise
+
+
+class LocalDraw(NamedTuple):
+    """A local tensor to be drawn: its meta, and what fills one for a seed and the id of a call."""
+
+    meta: Meta
+    device: torch.device
+    fill: Callable[[int, int, torch.device], torch.Tensor]
+
+
+def _only_placed(
+    fill: Kernel, shape: Shape, dtype: object, layout: TypedLayout
+) -> LocalDraw | None:
+    """What is asked for if it is no more than a local tensor; then it takes less time to make."""
+    device = layout.get("device")
+    if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
+        return None
+    if not isinstance(dtype, torch.dtype) or layout_of_new(device) is not None:
+        return None
+    here = read_device(device)
+    return _local_draw(pick(fill, here.type), shape, dtype, here)
+
+
+@lru_cache(maxsize=4096)
+def _local_draw(
+    kernel: Kernel, shape: Shape, dtype: torch.dtype, device: torch.device
+) -> LocalDraw | None:
+    if min(shape, default=0) < 0:
+        return None
+    start = (0,) * len(shape)
+
+    def fill(seed: int, call: int, device: torch.device) -> torch.Tensor:
+        drawn = {"seed": seed, "call": call, "dtype": dtype, "device": device}
+        made: torch.Tensor = kernel(shape, start, shape, **drawn)
+        return made
+
+    return LocalDraw(Meta.of(shape, dtype, device=device), device, around(kernel, fill))
+
+
+def _drawn(source: Generator, local: LocalDraw) -> Tensor:
+    draw = source.draw()
+    try:
+        return from_shards((local.fill(draw.seed, draw.call, local.device),), local.meta)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise
@@ -126,10 +182,13 @@ def randperm(
         return give_to(out, randperm(n, generator=generator, **made_for(out, layout)))
     layout["dtype"] = layout.get("dtype") or torch.int64
 
-    def fill(
-        shape: Size, offset: Size, size: Size, *, device: torch.device, **draw: object
-    ) -> torch.Tensor:
-        order: torch.Tensor = pick(random_kernels.randperm, device.type)(n, device=device, **draw)
-        return order[offset[0] : offset[0] + size[0]]
+    return random_source("randperm", (n,), _permutation, generator, layout)
 
-    return random_source("randperm", (n,), fill, generator, layout)
+
+def _permutation(
+    shape: Size, offset: Size, size: Size, *, device: torch.device, **draw: object
+) -> torch.Tensor:
+    """A part of a permutation. Every rank sorts all of it."""
+    kernel = pick(random_kernels.randperm, device.type)
+    order: torch.Tensor = kernel(shape[0], device=device, **draw)
+    return order[offset[0] : offset[0] + size[0]]

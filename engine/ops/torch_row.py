@@ -186,8 +186,14 @@ def _embedding_bag(
     return torch.nn.functional.embedding_bag(input, weight, offsets, *how, *rest, **named)
 
 
+def _ihfft(*args: Any, **named: Any) -> torch.Tensor:
+    """Torch defers the conjugate that it ends with."""
+    deferred: torch.Tensor = torch.fft.ihfft(*args, **named)
+    return deferred.resolve_conj()
+
+
 # What runs on shards in place of torch's function.
-_LOCAL: dict[str, LocalFunction] = {"embedding_bag": _embedding_bag}
+_LOCAL: dict[str, LocalFunction] = {"embedding_bag": _embedding_bag, "fft.ihfft": _ihfft}
 
 
 def read(text: str) -> Row:

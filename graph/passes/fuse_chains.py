@@ -12,7 +12,7 @@ import torch
 
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
-from ...engine.ops.matmul import Linear, Product
+from ...engine.ops.matmul import MatrixOp
 from ...kernels import epilogue_ref as epilogue, pointwise_chain_ref as kernels
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.select import pick, uses_triton
@@ -35,8 +35,8 @@ class Fused(Op):
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         make = kernels.one if self.num_outputs == 1 else kernels.several
-        kernel: Kernel = local.pick(make)(self.chain)
-        return kernel
+        picked = local.pick(make)
+        return local.around(picked, picked(self.chain))
 
 
 class FusedReduction(Fused):
@@ -48,13 +48,18 @@ class FusedReduction(Fused):
         reduction = last.op.bind(
             replace(local, inputs=(last.source.meta,), outputs=local.outputs[:1]), last.attrs
         )
-        compute = local.pick(kernels.as_prologue)(self.chain, self.kept)
+        picked = local.pick(kernels.as_prologue)
+        compute = picked(self.chain, self.kept)
 
         def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             prologue, whole = compute(*tensors)
             return reduction(prologue), whole
 
-        return run if self.kept else lambda *tensors: reduction(compute(*tensors)[0])
+        def alone(*tensors: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = reduction(compute(*tensors)[0])
+            return y
+
+        return local.around(picked, run if self.kept else alone)
 
 
 class FusedEpilogue(Fused):
@@ -62,11 +67,11 @@ class FusedEpilogue(Fused):
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         product = self.steps[0]
-        assert isinstance(product.op, (Linear, Product))
+        assert isinstance(product.op, MatrixOp)
         operands = len(tuple(product.reads()))
         with_epilogue = local.pick(epilogue.with_epilogue)
-        kernel: Kernel = with_epilogue(product.op.reference, operands, self.chain, self.kept)
-        return kernel
+        made = with_epilogue(product.op.reference, operands, self.chain, self.kept)
+        return local.around(with_epilogue, made)
 
 
 def fuse_chains(program: Program) -> Program:
@@ -74,9 +79,9 @@ def fuse_chains(program: Program) -> Program:
 
     The note of a fused step says what fusion saves, that of another step why it is not fused.
     """
-    if not any(is_pointwise(step) and _on_triton(step) for step in program.steps):
+    if not any(is_pointwise(step) and on_triton(step) for step in program.steps):
         return program
-    groups = Groups(program.steps, uses(program), _refusal)
+    groups = Groups(program.steps, uses(program), refusal)
     fused = {}
     gone = set()
     for group in groups.found():
@@ -90,14 +95,15 @@ def fuse_chains(program: Program) -> Program:
     return replace(program, steps=steps)
 
 
-def _on_triton(step: ProgramStep) -> bool:
+def on_triton(step: ProgramStep) -> bool:
+    """Whether Triton kernels do the work where a step runs."""
     meta = step.outputs[0].meta
     return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
 
 
-def _refusal(step: ProgramStep) -> str:
+def refusal(step: ProgramStep) -> str:
     """Why a pointwise step cannot be a part of a kernel, "" if it can."""
-    if not _on_triton(step):
+    if not on_triton(step):
         return "not on a GPU"
     assert step.op is not None
     if any(value is None for value in step.inputs):
@@ -125,14 +131,14 @@ def _fused(groups: Groups, group: Group) -> ProgramStep:
     if group.product is not None:
         return _with_epilogue(groups.steps[group.product], steps, inputs, outputs)
     if group.reduction is None:
-        return _step(Fused(_chain(steps, inputs, outputs), steps), inputs, tuple(outputs))
+        return fused_step(Fused(chain_of(steps, inputs, outputs), steps), inputs, tuple(outputs))
     reduction, (last,) = groups.steps[group.reduction], steps[-1].outputs
     kept = groups.uses[last.number] > 1
-    op = FusedReduction(_chain(steps, inputs, [last]), (*steps, reduction), kept)
-    return _step(op, inputs, (*reduction.outputs, *outputs))
+    op = FusedReduction(chain_of(steps, inputs, [last]), (*steps, reduction), kept)
+    return fused_step(op, inputs, (*reduction.outputs, *outputs))
 
 
-def _chain(
+def chain_of(
     steps: Sequence[ProgramStep], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> Chain:
     """The steps as links of a chain, from these values to those."""
@@ -154,17 +160,21 @@ def _with_epilogue(
 ) -> ProgramStep:
     (made,), operands = product.outputs, tuple(product.reads())
     (last,) = [value for value in outputs if value is not made]
-    chain, kept = _chain(steps, [made, *inputs], [last]), made in outputs
+    chain, kept = chain_of(steps, [made, *inputs], [last]), made in outputs
     op = FusedEpilogue(chain, (product, *steps), kept)
-    return _step(op, [*operands, *inputs], (last, made) if kept else (last,))
+    return fused_step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
-def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> ProgramStep:
+def fused_step(
+    op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...], *others: object
+) -> ProgramStep:
+    """The step of an op that stands for several; `others` are inputs that are no values."""
     last = op.steps[-1]
-    run = run_of(op, tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs]), ())
+    metas = (*[v.meta for v in inputs], *[None] * len(others))
+    run = run_of(op, metas, tuple([v.meta for v in outputs]), ())
     step = replace(
-        last, name=op.name, origin=op, inputs=tuple(inputs), attrs=(), outputs=outputs, run=run,
-        several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
+        last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,
+        run=run, several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
     )  # fmt: skip
     before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))
     names = ", ".join(each.name for each in op.steps)

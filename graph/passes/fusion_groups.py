@@ -11,7 +11,7 @@ import torch
 from ...engine.meta import Meta
 from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
-from ...engine.ops.matmul import Linear, Product, RowsSum
+from ...engine.ops.matmul import MatrixOp, RowsProduct, RowsSum
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
 from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
@@ -103,6 +103,8 @@ class Groups:
         for maker in makers if not why else ():
             group = self.of[maker]
             against = self._against(group, self.steps[maker], step)
+            if not against and self._ends_by_widening(combined, group, maker):
+                group = self._cast_apart(maker)
             together = [*combined, group] if group not in combined else combined
             against = against or self._too_large(together, index)
             if against:
@@ -121,6 +123,25 @@ class Groups:
             joined = _joint(combined, index)
             self.of.update(dict.fromkeys(joined.indices, joined))
             self._maker[step.outputs[0].number] = index
+
+    def _ends_by_widening(self, combined: Sequence[Group], group: Group, maker: int) -> bool:
+        """Whether another product has the step for its end, and this one a widening cast.
+
+        The value is narrower before the cast, which is then done where it is read.
+        """
+        if group.product is None or all(each.product is None for each in combined):
+            return False
+        step = self.steps[maker]
+        alone = group.members == [maker] and self.uses[step.outputs[0].number] == 1
+        return group not in combined and alone and isinstance(step.op, Cast) and _widens(step)
+
+    def _cast_apart(self, maker: int) -> Group:
+        """The cast that is the end of a product as a group of its own."""
+        product = self.of[maker]
+        product.members.remove(maker)
+        product.reader = self.steps[maker]
+        self.of[maker] = Group([maker])
+        return self.of[maker]
 
     def _makers(self, step: ProgramStep) -> list[int]:
         read = [value.number for value in step.reads()]
@@ -197,10 +218,15 @@ def is_pointwise(step: ProgramStep) -> bool:
 
 def is_product(step: ProgramStep) -> bool:
     """Whether the step is a matrix product whose kernel can include later steps."""
-    if not isinstance(step.op, (Linear, Product)) or step.op.reference not in PRODUCTS:
+    if not isinstance(step.op, MatrixOp) or step.op.reference not in PRODUCTS:
         return False
     a, b = [value.meta for value in step.reads()][:2]
-    return a.ndim >= 2 and b.ndim == 2 and a.is_floating
+    fits = a.ndim >= 2 and (b.ndim == 2 or isinstance(step.op, RowsProduct))
+    return fits and a.is_floating
+
+
+def _widens(step: ProgramStep) -> bool:
+    return step.outputs[0].meta.dtype.itemsize > step.source.meta.dtype.itemsize
 
 
 def _lies_alike(a: Meta, b: Meta) -> bool:

@@ -11,7 +11,7 @@ from ...engine import boxing
 from ...engine.boxing.boxing_steps import AllGather, AllReduce
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
-from ...engine.op import Local, Op
+from ...engine.op import Bound, Kernel, Local, Op, required
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
 from ...kernels.select import pick_into
@@ -152,10 +152,14 @@ class InPlace(Op):
     of the result's elements, and the loop over them, may not be those of that argument.
     """
 
-    def __init__(self, op: Elementwise, index: int, local: Local) -> None:
-        assert op.into is not None
-        plain = local.pick(op.kernel)
-        into = pick_into(op.kernel, op.into, local.device_type)
+    def __init__(self, op: Elementwise, index: int) -> None:
+        self.name = op.name
+        self.op = op
+        self.index = index
+
+    def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
+        index, plain = self.index, local.pick(self.op.kernel)
+        into = pick_into(self.op.kernel, required(self.op.into), local.device_type)
 
         def kernel(*args: object) -> object:
             for arg in args:
@@ -173,10 +177,10 @@ class InPlace(Op):
                 return into(x, y, *attrs, out=y if index else x)
             return plain(x, y, *attrs)
 
-        self.name = op.name
-        self.kernel = kernel
-        if None not in local.inputs and len(local.inputs) <= 2:
-            self.kernel = of_one if len(local.inputs) == 1 else of_two
+        run = local.around(plain, kernel)
+        if run is kernel and None not in local.inputs and len(local.inputs) <= 2:
+            run = of_one if len(local.inputs) == 1 else of_two
+        return Bound(run, *attrs)
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:
@@ -188,5 +192,4 @@ def _placed(step: ProgramStep, place: Value) -> ProgramStep:
 def placed_op(step: ProgramStep) -> InPlace:
     """The op that an in-place elementwise step runs."""
     assert type(step.op) is Elementwise and step.place is not None
-    local = Local(0, step.input_metas, step.output_metas, step.outputs[0].meta.placement)
-    return InPlace(step.op, step.inputs.index(step.place), local)
+    return InPlace(step.op, step.inputs.index(step.place))

@@ -5,41 +5,27 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldError, OnefoldValueError
 from ..gpu.launch import configs
 from ..gpu.launch.aot_cases import TARGETS
 from ..gpu.launch.jit_kernel import INTERPRETED
-from . import budget, compile_kernel, workers
+from . import budget, cache_folder, compile_kernel, fill_cache, workers
 from .facts import Facts
+from .progress import Progress
 
 _LIMIT = 120.0  # seconds for one compilation
-
-
-class _Progress:
-    """Progress: one line that is overwritten on a terminal, a line per tenth elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.ended, self.since = total, 0, time.monotonic()
-
-    def step(self, text: str) -> None:
-        self.ended += 1
-        seconds = time.monotonic() - self.since
-        line = f"{self.ended}/{self.total} compiled, {seconds:.0f} s"
-        if sys.stderr.isatty():
-            last = "\n" if self.ended == self.total else ""
-            print(f"\r\x1b[K{line}  {text[:60]}", end=last, file=sys.stderr, flush=True)
-        elif self.ended == self.total or self.ended * 10 // self.total > (
-            (self.ended - 1) * 10 // self.total
-        ):
-            print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Compile, then compare or write. Returns the exit status."""
     options = _parse(arguments)
+    if options.install:
+        print(f"{cache_folder.install(options.install)} forms installed")
+        return 0
+    if options.cache:
+        return fill_cache.fill(options.cache, options.programs, options.processes)
     if INTERPRETED:
         raise OnefoldValueError(
             "TRITON_INTERPRET=1 is set, so kernels are interpreted and cannot be compiled. "
@@ -53,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     found: dict[str, Facts] = {}
     failed: list[str] = []
-    progress = _Progress(len(wanted))
+    progress = Progress(len(wanted), "compiled")
 
     def done(task: tuple[str, str, Path], facts: Facts | None, error: str) -> None:
         name = " ".join(task[:2])
@@ -76,13 +62,25 @@ def main(arguments: list[str] | None = None) -> int:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m onefold.kernels.aot",
-        description="Compile every Triton kernel for every target and compare with the budget.",
+        description="Compile every Triton kernel for every target and compare with the budget. "
+        "With --cache or --install: carry compiled forms to a machine with a GPU.",
     )
     parser.add_argument("--write", action="store_true", help="make what is found the budget")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument(
         "--table", type=Path, default=configs.PATH, help="configurations to compile besides"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="fill this folder with what programs launch"
+    )
+    parser.add_argument(
+        "--programs", nargs="+", default=[], metavar="PROGRAM",
+        help='for --cache: files with their arguments, such as "train.py --steps 2"; whole '
+        "training steps of benchmarks/ where none is named",
+    )  # fmt: skip
+    parser.add_argument(
+        "--install", type=Path, metavar="FOLDER", help="copy such a folder into Triton's cache"
     )
     parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) // 2))
     return parser.parse_args(arguments)
@@ -134,4 +132,7 @@ def _report(found: dict[str, Facts], failed: list[str], budgeted: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OnefoldError as error:
+        sys.exit(f"error: {error}")

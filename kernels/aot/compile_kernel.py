@@ -21,6 +21,7 @@ from ..gpu.launch import configs
 from ..gpu.launch.aot_cases import TARGETS, Case
 from ..gpu.launch.jit_kernel import INTERPRETED
 from ..gpu.launch.registry import all_tuned, listed
+from ..gpu.launch.stable_key import settle_keys
 from .facts import Facts, of_amd, of_nvidia
 
 COMPILER = f"triton {triton.__version__}"
@@ -124,6 +125,7 @@ def _source(case: Case, target: str) -> ASTSource:
             found.append(_SMALL)
         if found:
             attributes[(index,)] = found
+    settle_keys((case.kernel.jit, *case.constants))
     return ASTSource(
         fn=case.kernel.jit, signature=signature, constexprs=constants, attrs=attributes
     )

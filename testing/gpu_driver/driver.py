@@ -81,6 +81,11 @@ class GpuDriver:
         return [*self._forms.values()]
 
     @property
+    def sources(self) -> list[tuple[ASTSource, dict[str, Any]]]:
+        """The launched forms before they are compiled, each with its options."""
+        return [(loaded.source, loaded.options) for loaded in self._forms]
+
+    @property
     def torch_work(self) -> Counter[tuple[str, str]]:
         """How often torch's operators computed or moved values, by module and operator."""
         return self._work.seen

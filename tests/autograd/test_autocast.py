@@ -6,6 +6,7 @@ import torch
 import onefold as flow
 from onefold import nn
 from onefold.engine import interpreter
+from onefold.engine.ops import cross_entropy
 
 HALF = torch.bfloat16
 F, TF = nn.functional, torch.nn.functional
@@ -56,6 +57,14 @@ SAME = {
     "conv": lambda m, F, x, w: F.conv2d(x[None, None], w[None, None]),
     "attention": lambda m, F, x, w: F.scaled_dot_product_attention(*[x[None, None]] * 3),
     "mse": lambda m, F, x, w: F.mse_loss(x @ w, x),
+    "cross entropy": lambda m, F, x, w: F.cross_entropy(x @ w, m.tensor([1, 0, 3, 2])),
+    "cross entropies": lambda m, F, x, w: F.cross_entropy(
+        x @ w, m.tensor([1, 0, 3, 2]), w[0].abs(), reduction="none", label_smoothing=0.1
+    ),
+    "linear_cross_entropy": lambda m, F, x, w: F.linear_cross_entropy(x, w, m.tensor([1, 0, 3, 2])),
+    "linear_cross_entropy of half": lambda m, F, x, w: F.linear_cross_entropy(
+        x @ w, w, m.tensor([1, 0, 3, 2]), reduction="sum"
+    ),
     "pointwise": lambda m, F, x, w: m.sigmoid(x) + w.abs(),
     "gelu": lambda m, F, x, w: F.gelu(x @ w),
     "cat": lambda m, F, x, w: m.cat([x @ w, x]),
@@ -96,7 +105,7 @@ class Net(nn.Module):
 LAYOUTS = [None, ([0, 1], "S0"), ([[0, 1], [2, 3]], "S0 B")]
 
 
-def inputs(layout):
+def inputs(layout, make):
     sbps = {"S0": flow.sbp.split(0), "B": flow.sbp.broadcast}
     where, there = {}, {}
     if layout:
@@ -104,7 +113,7 @@ def inputs(layout):
         where = {"placement": p, "sbp": [flow.sbp.broadcast] * p.ndim}
         there = {"placement": p, "sbp": [sbps[part] for part in layout[1].split()]}
     flow.manual_seed(0)
-    return Net(where), flow.randn(4, 6, **there), flow.tensor([0, 2, 1, 5], **there)
+    return make(where), flow.randn(4, 6, **there), flow.tensor([0, 2, 1, 5], **there)
 
 
 class Step(nn.Graph):
@@ -120,13 +129,51 @@ class Step(nn.Graph):
         return loss
 
 
+class Llama(nn.Module):
+    """Norms, rotary embeddings, attention, a gated network and the loss of a last layer."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(8, **where), nn.RMSNorm(8, **where)
+        self.q, self.k, self.v, self.gate, self.up, self.head = (
+            nn.Linear(8, 8, bias=False, **where) for _ in range(6)
+        )
+        self.where = where
+
+    def forward(self, x, labels):
+        x = x[..., None] * flow.ones(8, **self.where)
+        y = self.norm1(x)
+        q, k, v = (layer(y).view(4, 6, 2, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        angles = flow.arange(12.0, **self.where).view(6, 2)
+        q, k = (F.rotary(part, angles.cos(), angles.sin()) for part in (q, k))
+        assert q.dtype == v.dtype
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(4, 6, 8)
+        y = self.norm2(x)
+        x = x + F.silu(self.gate(y)) * self.up(y)
+        loss = F.linear_cross_entropy(x[:, 0], self.head.weight, labels)
+        return loss + F.cross_entropy(self.head(x[:, 1]), labels)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_bits_of_a_llama_block(world, layout, keeps, monkeypatch):
+    """Also with what the loss keeps where Triton does the work."""
+    monkeypatch.setattr(cross_entropy, "uses_triton", lambda device_type: keeps)
+    assert_bits_are_those_of_a_graph(Llama, layout, torch.bfloat16)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_bits_are_those_of_a_graph(world, layout, dtype):
-    model, *batch = inputs(layout)
+    assert_bits_are_those_of_a_graph(Net, layout, dtype)
+
+
+def assert_bits_are_those_of_a_graph(make, layout, dtype):
+    model, *batch = inputs(layout, make)
     graph = Step(model, flow.optim.SGD(model.parameters(), lr=0.1), dtype)
     wanted = [graph(*batch).item() for _ in range(3)], [w.tolist() for w in model.parameters()]
-    model, *batch = inputs(layout)
+    model, *batch = inputs(layout, make)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for _ in range(3):

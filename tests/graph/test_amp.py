@@ -137,8 +137,54 @@ def test_training_stays_near_float32(make, where, world):
     attends = [step for step in program.steps if step.name == "attention"]
     read = {v.meta.dtype for step in attends for v in (*step.reads(), step.outputs[0])}
     assert read == ({flow.bfloat16} if make is Gpt else set())
-    assert dtypes_of(program, "cross_entropy") == {flow.float32}
+    losses = [step for step in program.steps if step.name == "cross_entropy"]
+    given = {(step.inputs[0].meta.dtype, step.outputs[0].meta.dtype) for step in losses}
+    assert given == {(flow.bfloat16, flow.float32)}  # no logits in float32
     assert dtypes_of(program, "layer_norm") <= {flow.float32}
+
+
+def test_rotary_embeddings_have_no_casts_around_them(world):
+    """So that attention reads what it is given."""
+
+    def attend(x, w, table):
+        q = flow.rotary(x @ w, table, table)
+        return nn.functional.scaled_dot_product_attention(q, q, x @ w)
+
+    graph = Predict(attend)
+    y = graph(flow.randn(1, 2, 6, 8), flow.randn(8, 8), flow.randn(6, 4))
+    assert y.dtype is flow.bfloat16
+    assert [step.outputs[0].meta.shape for step in graph.program.steps if step.name == "cast"] == [
+        (1, 2, 6, 8), (8, 8)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_products_of_a_loss_are_low_and_its_sums_are_not(trained, world):
+    """Of linear_cross_entropy, also for an input that is in half precision already."""
+
+    class Loss(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 5, bias=False)
+            self.config.enable_amp(dtype=flow.bfloat16)
+            if trained:
+                self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.1))
+
+        def build(self, x, target):
+            weight = self.layer.weight if trained else self.layer.weight.detach()
+            loss = nn.functional.linear_cross_entropy(x @ x.T @ x, weight, target)
+            if trained:
+                loss.backward()
+            return loss
+
+    graph = Loss()
+    assert graph(flow.randn(3, 4), flow.tensor([0, 2, 4])).dtype is flow.float32
+    name = "linear_cross_entropy" + "_with_grads" * trained
+    (step,) = [step for step in graph.program.steps if step.name == name]
+    floating = [value.meta.dtype for value in step.reads() if value.meta.is_floating]
+    assert floating == [flow.bfloat16] * 2
+    made = [value.meta.dtype for value in step.outputs]
+    assert made == [flow.float32, flow.bfloat16, flow.float32][: 3 if trained else 1]
 
 
 def test_float16_is_the_default_dtype(world):

@@ -4,7 +4,8 @@ import json
 import runpy
 import subprocess
 import sys
-from types import SimpleNamespace
+from dataclasses import asdict
+from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ sys.path.insert(0, str(REPO / "benchmarks"))
 
 import kernel_rows
 import kernel_rows_rest
+import roofline
 from kernel_rows import Target
 
 benchmark = SimpleNamespace(**runpy.run_path(str(REPO / "benchmarks" / "kernels.py")))
@@ -52,6 +54,11 @@ def test_titles_are_distinct_and_families_whole():
     }
 
 
+def test_groups_are_all_families():
+    families = [family for group in benchmark.GROUPS.values() for family in group]
+    assert sorted(families) == sorted({"host", *(row.family for row in ROWS)})
+
+
 def test_text_and_picture(tmp_path):
     limits = benchmark.Ceilings(4e12, 8e14)
     slow = benchmark.Result("a: b", 4 * 10**9, 0, {"torch": 2e-3, "onefold": 1e-3}, {"liger": "no"})
@@ -65,7 +72,8 @@ def test_text_and_picture(tmp_path):
     assert "2.00 x torch" in ours
     assert "did not run: no" in liger
     assert "400.0 TFLOP/s" in benchmark.text(product, limits)
-    benchmark.draw([slow, product], limits, tmp_path / "x.png")
+    found = {"ceilings": asdict(limits), "rows": [asdict(slow), asdict(product)]}
+    roofline.draw(found, tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 1000
 
 
@@ -122,12 +130,38 @@ def test_report(tmp_path, monkeypatch):
     found = json.loads(path.read_text())["results"]
     assert {"gpu", "driver", "torch", "triton", "ceilings"} < found.keys()
     assert [row["reached"] for row in found["rows"]] == [HOST_TARGET / 9e-6, 1.0]
-    assert path.with_suffix(".png").stat().st_size > 1000
+
+
+def test_rows_are_saved_one_by_one_and_not_measured_again(tmp_path, capsys):
+    """With a timer that is told the time: a run that ends early, and one that goes on."""
+    rows = [row for row in ROWS if row.family == "softmax"]
+    measured = []
+
+    def measure(row, quick, dry):
+        measured.append(row.title)
+        return benchmark.Result(row.title, 10**9, 0, {"onefold": 1e-3}, {})
+
+    options = benchmark.parse(["--quick", "--dry", "--only", "softmax"], ["softmax"])
+    run = FunctionType(
+        benchmark.measure_all.__code__, {**benchmark.measure_all.__globals__, "measure": measure}
+    )
+    path = tmp_path / "rows.jsonl"
+    options.minutes = 0.0
+    assert not run(rows, options, benchmark.Saved(path, quick=True, fresh=False))
+    assert "2 rows are left" in capsys.readouterr().out
+    options.minutes = 1.0
+    assert run(rows[:1], options, benchmark.Saved(path, quick=True, fresh=False))
+    assert run(rows, options, benchmark.Saved(path, quick=True, fresh=False))
+    assert measured == [row.title for row in rows]
+    assert len(benchmark.Saved(path, quick=True, fresh=False).known) == 2
+    assert not benchmark.Saved(path, quick=False, fresh=False).known
+    assert not benchmark.Saved(path, quick=True, fresh=True).known
 
 
 def test_options():
     options = benchmark.parse(["--quick", "--only", "norm"], ["norm", "host"])
     assert (options.quick, options.only) == (True, ["norm"])
+    assert benchmark.parse(["--group", "rows"], ["norm"]).only == benchmark.GROUPS["rows"]
     names = [name for name, _ in benchmark.candidates(ROWS[0], quick=True)]
     assert names == ["torch", "onefold"]
 

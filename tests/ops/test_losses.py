@@ -6,6 +6,7 @@ import torch
 
 import onefold as flow
 from onefold.engine.names import names
+from onefold.engine.ops import cross_entropy
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldIndexError, OnefoldValueError
@@ -31,6 +32,33 @@ def test_split_classes_stay_split(ranks, reduction, smoothing):
     names.sum(found).backward()
     assert short(x.grad.sbp) == "(S1)"
     torch.testing.assert_close(value_of(found), wanted.detach())
+    torch.testing.assert_close(value_of(x.grad), logits.grad)
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(P)"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_backward_keeps_on_a_gpu(layout, reduction, weighted, monkeypatch):
+    """The logarithms of sums; here the references make and use them. Both gradients are torch's."""
+    monkeypatch.setattr(cross_entropy, "uses_triton", lambda device_type: True)
+    logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 3, 2, -100, 1])
+    weight = torch.rand(4, dtype=torch.float64) if weighted else None
+    kwargs = {"reduction": reduction, "label_smoothing": 0.1}
+    wanted = F.cross_entropy(logits, target, weight, **kwargs)
+    (first,) = torch.autograd.grad(wanted.sum(), logits, create_graph=True)
+    first.square().sum().backward()
+    mesh = Placement("cpu", [0, 1, 2])
+    rows = parse("(B)" if layout == "(P)" else layout)
+    x = make_global(logits.detach(), mesh, parse(layout)).requires_grad_()
+    found = names.cross_entropy(
+        x, make_global(target, mesh, rows),
+        None if weight is None else make_global(weight, mesh, parse("(B)")), **kwargs,
+    )  # fmt: skip
+    (grad,) = flow.autograd.grad(names.sum(found), [x], create_graph=True)
+    names.sum(names.square(grad)).backward()
+    torch.testing.assert_close(value_of(found.detach()), wanted.detach())
+    torch.testing.assert_close(value_of(grad.detach()), first.detach())
     torch.testing.assert_close(value_of(x.grad), logits.grad)
 
 

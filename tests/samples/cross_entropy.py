@@ -1,9 +1,11 @@
 """Samples of cross_entropy and nll_loss."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
+from onefold.engine.ops.cross_entropy import keeping_cross_entropy
 from onefold.testing import I, Sample, T
 
 
@@ -44,4 +46,10 @@ def smoothed() -> Iterator[Sample]:
     yield Sample("cross_entropy", (T(7), T(7, low=0.0)))
 
 
-SAMPLES = [*with_indices("cross_entropy"), *with_indices("nll_loss"), *smoothed()]
+def keeping() -> Iterator[Sample]:
+    """What training on a GPU calls."""
+    for sample in with_indices("cross_entropy"):
+        yield replace(sample, call=keeping_cross_entropy)
+
+
+SAMPLES = [*with_indices("cross_entropy"), *with_indices("nll_loss"), *smoothed(), *keeping()]

@@ -1,6 +1,7 @@
 """Attention and its gradients: masks, windows, packed sequences, shared heads and dropout."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -52,11 +53,38 @@ def test_flash(causal, dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_tiles_copied_by_the_hardware(monkeypatch, causal):
+@pytest.mark.parametrize("specialized", [0, 1])
+def test_tiles_copied_by_the_hardware(monkeypatch, causal, specialized):
+    """Also those of several heads that share their keys."""
+    tile = attention_config.Sizes(16, 16, 4, 2, specialized)
     monkeypatch.setattr(gpu, "_copied", lambda *_: True)
-    q, k, v, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(4))
+    monkeypatch.setattr(gpu, "sizes_of", lambda *_: tile)
+    q, dy = (make(2, 4, 37, 24, dtype=torch.bfloat16) for _ in range(2))
+    k, v = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(2))
     y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
     assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, logs, Pairs(causal, 0.3), None)
+
+
+def test_packed_tiles_copied_by_the_hardware(monkeypatch):
+    monkeypatch.setattr(gpu, "_copied", lambda *_: True)
+    q, dy = (make(50, 4, 16, dtype=torch.bfloat16) for _ in range(2))
+    k, v = (make(50, 2, 16, dtype=torch.bfloat16) for _ in range(2))
+    starts = torch.tensor([0, 30, 31, 45], dtype=torch.int32)
+    rest = (starts, starts, (30, 30), Pairs(True, 0.5, 7))
+    y, logs = assert_same(packed_attention_ref.packed_attention, q, k, v, *rest)
+    given = (dy, q, k, v, *rest[:2], y, logs, *rest[2:])
+    grads = assert_same(packed_attention_ref.packed_attention_grad, *given)
+    assert not grads[1][45:].any()
+
+
+def test_tiles_on_hopper():
+    """Two groups of warps have rows of their own; specialized tiles are only tried."""
+    rule = partial(attention_config.by_rule, kind="half", features=128, queries=4096, keys=4096)
+    made = {work: rule(work, form="plain", arch="sm_90", copied=True) for work in gpu.WORK}
+    assert made["forward"] == (128, 128, 8, 3, 0)
+    assert made["keys"] == (64, 128, 8, 2, 0)
+    assert all(tile.keys if work == "keys" else tile.queries for work, tile in made.items())
+    assert rule("keys", form="plain", arch="sm_90") == (32, 128, 8, 2, 0)
 
 
 def test_layouts():
@@ -360,8 +388,8 @@ def test_tiles_are_those_of_the_table(monkeypatch):
     monkeypatch.setattr(configs, "_table", lambda: {name: best._asdict()})
     monkeypatch.setattr(attention_config, "architecture", lambda: "sm_90")
     sizes_of = attention_config.sizes_of.__wrapped__  # not from the cache, nor into it
-    assert sizes_of("forward", "half", *shape, "plain") == best != rule
-    assert sizes_of("queries", "half", *shape, "plain") != best
-    assert sizes_of("forward", "half", 64, 513, 512, "plain") == rule
+    assert sizes_of("forward", "half", *shape, "plain", False) == best != rule
+    assert sizes_of("queries", "half", *shape, "plain", False) != best
+    assert sizes_of("forward", "half", 64, 513, 512, "plain", False) == rule
     packed = attention_config.by_rule("forward", "half", *shape, "packed", "sm_90")
-    assert sizes_of("forward", "half", *shape, "packed") == packed
+    assert sizes_of("forward", "half", *shape, "packed", False) == packed

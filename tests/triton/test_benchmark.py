@@ -44,3 +44,4 @@ def test_the_command_runs_dry(capsys):
     assert "1 of 1 targets reached" in said or "0 of 1 targets reached" in said
     assert "within twice torch's error" in said
     assert "written" not in said
+    assert "[4/4] norm" in said

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from triton_harness import assert_matches_reference
+from triton_harness import assert_matches_reference, flat
 
 from onefold.kernels import cross_entropy_ref, select
 from onefold.kernels.cross_entropy_ref import Classes
@@ -54,6 +54,39 @@ def test_whole(shape, of_target, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "of_target"), WHOLE[:3], ids=str)
+def test_the_logarithms_of_sums_are_kept(shape, of_target, dtype):
+    for reduction, smoothing, weighted in (
+        ("none", 0.3, True),
+        ("sum", 0.0, False),
+        ("mean", 0.2, True),
+    ):
+        x, target, weight = drawn(shape, of_target, dtype, weighted)
+        attrs = (reduction, -100, smoothing)
+        y, lse = assert_matches_reference(
+            cross_entropy_ref.whole_cross_entropy_with_lse, x, target, weight, *attrs, slack=4
+        )
+        dy = torch.randn(y.shape, dtype=torch.float64).to(dtype)
+        grad = cross_entropy_ref.whole_cross_entropy_grad
+        args = (dy, x, target, weight, False, *attrs)
+        kept = assert_matches_reference(grad, *args, lse, slack=4)
+        if dtype.itemsize >= 4:
+            torch.testing.assert_close(kept, grad(*args))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_losses_of_halves_in_float32_are_those_of_widened_logits(dtype):
+    """In the blocks in which wide logits are added up, so that no bit differs."""
+    x, target = torch.randn(3, 9000).to(dtype), torch.tensor([5, 0, 8999])
+    for name in ("whole_cross_entropy", "whole_cross_entropy_with_lse"):
+        kernel = select.triton_kernel(getattr(cross_entropy_ref, name))
+        attrs = (*[False] * (name == "whole_cross_entropy"), "mean", -100, 0.0, torch.float32)
+        found, wanted = (kernel(given, target, None, *attrs) for given in (x, x.float()))
+        for a, b in zip(flat([found]), flat([wanted]), strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("weighted", [False, True], ids=str)
 def test_parts(weighted, dtype):
     for shape, of_target in WHOLE[:2]:
@@ -82,6 +115,33 @@ def test_parts(weighted, dtype):
                 )
         bare = Classes(0, 0, -100, 0.0)  # without smoothing nobody need say how many classes
         assert_matches_reference(cross_entropy_ref.target_weights, target, weight, bare, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "of_target"), [*WHOLE[:3], ((3, 9000), (3,))], ids=str)
+def test_the_loss_and_its_gradient_in_one_kernel(shape, of_target, dtype):
+    x, target, _ = drawn(shape, of_target, dtype, False)
+    for reduction in ("none", "sum", "mean") if x.numel() < 9000 else ("mean",):
+        for of_loss in {None, torch.promote_types(dtype, torch.float32)}:
+            kernels = [
+                select.triton_kernel(function)
+                for function in (
+                    cross_entropy_ref.whole_cross_entropy_with_lse,
+                    cross_entropy_ref.whole_cross_entropy_grad,
+                    cross_entropy_ref.whole_cross_entropy_and_grad,
+                )
+            ]
+            y, lse = kernels[0](x, target, None, reduction, -100, 0.0, of_loss)
+            for dy in (None, torch.randn(y.shape).to(y.dtype)):
+                given = torch.ones_like(y) if dy is None else dy
+                dx = kernels[1](given, x, target, None, False, reduction, -100, 0.0, lse)
+                found = kernels[2](dy, x, target, reduction, -100, of_loss)
+                for a, b in zip(found, (y, dx), strict=True):
+                    assert a.dtype == b.dtype and torch.equal(a, b)
+                assert_matches_reference(
+                    cross_entropy_ref.whole_cross_entropy_and_grad,
+                    *(dy, x, target, reduction, -100, of_loss), slack=4,
+                )  # fmt: skip
 
 
 def test_many_classes():

@@ -29,6 +29,7 @@ OPERANDS = {
     matmul_ref.mm: ((9, 20), (20, 6)),
     matmul_ref.mm_nt: ((9, 20), (6, 20)),
     matmul_ref.mm_tn: ((20, 9), (20, 6)),
+    matmul_ref.rows_tn: ((4, 5, 9), (4, 5, 6)),
 }
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 

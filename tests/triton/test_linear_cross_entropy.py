@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from triton_harness import assert_matches_reference
+from triton_harness import assert_matches_reference, flat
 
-from onefold.kernels import linear_cross_entropy_ref
+from onefold.kernels import linear_cross_entropy_ref, select
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -19,26 +19,45 @@ def test_shapes_and_dtypes(shape, dtype):
         linear_cross_entropy_ref.linear_cross_entropy,
         linear_cross_entropy_ref.linear_cross_entropy_with_grads,
     ):
-        assert_matches_reference(kernel, x, w, target, -100, slack=16)
+        assert_matches_reference(kernel, x, w, target, -100, None, slack=16)
 
 
 def test_several_chunks(monkeypatch):
     x, w = torch.randn(70, 9), torch.randn(11, 9)
     target = torch.randint(0, 11, (70,))
-    whole = linear_cross_entropy_ref.linear_cross_entropy_with_grads(x, w, target, 5)
+    whole = linear_cross_entropy_ref.linear_cross_entropy_with_grads(x, w, target, 5, None)
     monkeypatch.setattr(linear_cross_entropy_ref, "CHUNK", 32)
     parts = assert_matches_reference(
-        linear_cross_entropy_ref.linear_cross_entropy_with_grads, x, w, target, 5, slack=16
+        linear_cross_entropy_ref.linear_cross_entropy_with_grads, x, w, target, 5, None, slack=16
     )
     for part, exact in zip(parts, whole, strict=True):
         torch.testing.assert_close(part, exact)
+
+
+@pytest.mark.parametrize("chunk", [2048, 32])
+def test_halves_with_sums_in_float32(chunk, monkeypatch):
+    """As in mixed precision: the loss and the gradient of the weight are not rounded."""
+    monkeypatch.setattr(linear_cross_entropy_ref, "CHUNK", chunk)
+    x, w = torch.randn(70, 9).bfloat16(), torch.randn(11, 9).bfloat16()
+    args = x, w, torch.randint(0, 11, (70,)), -100, torch.float32
+    alone = linear_cross_entropy_ref.linear_cross_entropy(*args)
+    wanted = linear_cross_entropy_ref.linear_cross_entropy_with_grads(*args)
+    for reference, values in (
+        (linear_cross_entropy_ref.linear_cross_entropy, (alone,)),
+        (linear_cross_entropy_ref.linear_cross_entropy_with_grads, wanted),
+    ):
+        found = select.triton_kernel(reference)(*args)
+        for a, b in zip(flat([found]), values, strict=True):
+            assert a.dtype is b.dtype
+            torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
+    assert [part.dtype for part in wanted] == [torch.float32, torch.bfloat16, torch.float32]
 
 
 def test_against_torch():
     x, w = torch.randn(20, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
     target = torch.randint(0, 9, (20,))
     loss, dx, dw = linear_cross_entropy_ref.linear_cross_entropy_with_grads(
-        x.detach(), w.detach(), target, 4
+        x.detach(), w.detach(), target, 4, None
     )
     exact = torch.nn.functional.cross_entropy(x @ w.T, target, ignore_index=4, reduction="sum")
     exact.backward()

@@ -9,6 +9,7 @@ from triton_harness import assert_matches_reference, error, poisoned_memory
 from onefold.kernels import matmul_ref, select
 from onefold.kernels.gpu.matmul import gemm, gemm_config, gemm_operands, gemm_tma, gemv
 from onefold.kernels.gpu.matmul.gemm_config import Tile
+from onefold.kernels.gpu.matmul.tile_cost import Product, cycles, efficiency
 from onefold.kernels.gpu.pointwise.prologue import function_of, gelu_and_sum
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -143,7 +144,7 @@ def test_linear(dtype):
 def test_parts_of_a_sum(dtype):
     a, b = make(3000, 9, dtype=dtype), make(3000, 5, dtype=dtype)
     tile = gemm_config.tile_of(gemm_config.kind_of(dtype), 9, 5, 3000)
-    parts, span = gemm_config.parts_of(9, 5, 3000, 1, tile)
+    parts, span = gemm_config.parts_of(gemm_config.kind_of(dtype), 9, 5, 3000, 1, tile)
     assert parts > 1
     assert (parts - 1) * span < 3000 <= parts * span
     assert_same(matmul_ref.mm_tn, a, b)
@@ -159,7 +160,7 @@ def test_parts_of_a_sum(dtype):
 def test_rule(m, n, k):
     for kind in gemm_config._TILES:
         tile = gemm_config.tile_of(kind, m, n, k)
-        parts, span = gemm_config.parts_of(m, n, k, 1, tile)
+        parts, span = gemm_config.parts_of(kind, m, n, k, 1, tile)
         assert span * parts >= k
         assert span % tile.k == 0 or parts == 1
         assert (parts - 1) * span < max(k, 1)
@@ -182,6 +183,64 @@ def test_contraction(equation):
     sizes = dict(zip("ijkabcdb", (5, 3, 4, 2, 3, 4, 2, 3), strict=True))
     a, b = (make(*(sizes[x] for x in t)) for t in equation.split("->")[0].split(","))
     assert_same(matmul_ref.contraction, a, b, equation)
+
+
+# On 132 multiprocessors: the tile and the parts of the rule, and those of the rule before it, which
+# took the largest tile of which there are 120.
+WAVES = {
+    ("half", 8192, 8192, 8192): ((128, 256), 1, (128, 256), 1),
+    ("half", 1536, 3072, 4096): ((128, 128), 1, (128, 256), 1),
+    ("half", 8192, 768, 3072): ((128, 128), 1, (128, 256), 1),
+    ("half", 4096, 768, 768): ((128, 256), 1, (128, 128), 1),
+    ("half", 768, 768, 32768): ((128, 128), 16, (64, 64), 1),
+    ("half", 768, 3072, 16384): ((128, 256), 8, (128, 128), 1),
+    ("half", 2304, 768, 16384): ((128, 256), 2, (64, 128), 1),
+    ("half", 16, 4096, 4096): ((16, 64), 2, (16, 16), 1),
+    ("half", 64, 64, 65536): ((64, 64), 128, (64, 64), 128),
+    ("half", 4096, 32000, 2048): ((128, 256), 1, (128, 256), 1),
+    ("tf32", 1536, 3072, 4096): ((128, 128), 2, (128, 128), 1),
+    ("tf32", 768, 3072, 16384): ((128, 128), 8, (128, 128), 1),
+}
+
+
+@pytest.mark.parametrize("product", WAVES, ids=str)
+def test_tiles_fill_waves(product):
+    kind, *sizes = product
+    wanted, wanted_parts, before, parts_before = WAVES[product]
+    tile = gemm_config.by_rule(kind, *sizes, among=132)
+    parts, _ = gemm_config.parts_of(kind, *sizes, 1, tile, 132)
+    assert (tile[:2], parts) == (wanted, wanted_parts)
+    p = Product(*sizes, 1, 132)
+    assert efficiency(p, tile, parts) >= efficiency(p, before, parts_before)
+    earlier = (*before, 64 if kind == "half" else 32)
+    assert cycles(p, kind, tile, parts) <= cycles(p, kind, earlier, parts_before)
+
+
+@settings(max_examples=60)
+@given(m=st.integers(1, 20000), n=st.integers(1, 20000), k=st.integers(1, 20000),
+       among=st.sampled_from([78, 114, 132, 160]))  # fmt: skip
+def test_sums_are_split_only_where_that_is_faster(m, n, k, among):
+    tile = gemm_config.by_rule("half", m, n, k, among=among)
+    p = Product(m, n, k, 1, among)
+    parts, span = gemm_config.parts_of("half", m, n, k, 1, tile, among)
+    assert (parts - 1) * span < k <= parts * span
+    assert 0 < efficiency(p, tile, parts) <= 1
+    assert cycles(p, "half", tile) >= cycles(p, "half", tile, parts) - 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("specialized", [0, 1])
+@pytest.mark.parametrize("reads", [False, True])
+def test_parts_of_a_tile_are_stored(dtype, specialized, reads):
+    a, b = make(40, 24, dtype=dtype), make(24, 136, dtype=dtype)
+    end = gemm.Epilogue(make(136, dtype=dtype), make(40, 136, dtype=dtype) if reads else None)
+    with poisoned_memory():
+        y = torch.empty(40, 136, dtype=dtype)
+        tile = Tile(16, 64, 16, 4, 2, specialized)
+        gemm_tma.run(gemm_operands.pair(a, b), y, end.args(136), end.form, "half", tile, 4)
+    wide = [x.double() for x in (a, b, end.bias)]
+    exact = wide[0] @ wide[1] + wide[2] + (end.x.double() if reads else 0)
+    assert error(y, exact) < 8 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

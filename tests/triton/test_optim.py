@@ -6,7 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
-from triton_updates import DTYPES, SIZES, assert_skips, assert_updates, lists, rule
+from triton_updates import (
+    DTYPES,
+    SIZES,
+    assert_skips,
+    assert_updates,
+    clones,
+    kernels,
+    lists,
+    rule,
+)
 
 from onefold.kernels import optim_ref
 
@@ -46,6 +55,24 @@ def test_a_skipped_update_changes_no_bit(dtype):
             rule(name, step, found_inf=found, **options)(columns)
 
         assert_skips(update, lists(count, dtype), (0, 2))
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("name", "options"), [("AdamW", ADAMW), ("SGD", SGD)])
+@pytest.mark.parametrize("skipped", [None, 0.0, 1.0])
+def test_copies_in_half_precision(name, options, low, skipped):
+    """They are written with the parameters, whose bits are those without copies."""
+    found = None if skipped is None else torch.tensor(skipped)
+    columns = lists(4 if name == "AdamW" else 3, torch.float32)
+    copies = [x.to(low) for x in columns[0]]
+    for chosen in ("torch", "triton"):
+        alone, mine, lows = clones(columns), clones(columns), clones([copies])[0]
+        with kernels(chosen):
+            rule(name, 3, found_inf=found, **options)(alone)
+            rule(name, 3, found_inf=found, **options)(mine, lows)
+        for column, with_copies in zip(alone, mine, strict=True):
+            assert all(map(torch.equal, column, with_copies))
+        assert all(torch.equal(a, p.to(low)) for a, p in zip(lows, mine[0], strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -62,9 +62,9 @@ def test_integers_up_to_a_number(n, most, seed):
 
 
 def test_only_the_bits_that_may_differ_are_sorted():
-    """What is above the bits of `most` is not looked at."""
-    values, _ = radix_sort(torch.tensor([16, 3, 1]), most=15)
-    assert values.tolist() == [16, 1, 3]
+    """The digits above that of `most` are not looked at."""
+    values, _ = radix_sort(torch.tensor([256, 3, 1]), most=15)
+    assert values.tolist() == [256, 1, 3]
 
 
 def test_equal_elements_keep_their_order():

@@ -5,6 +5,7 @@ import math
 import weakref
 from collections import namedtuple
 from contextlib import contextmanager
+from functools import wraps
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import triton.language as tl
 from onefold.kernels import matmul_ref, norm_ref, random_ref, select
 from onefold.kernels.gpu.launch import jit_kernel, launch_trace, symbolic_numbers, trace_cache
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
+from onefold.kernels.gpu.launch.symbolic_numbers import runtime_scalars
 from onefold.kernels.gpu.launch.trace_cache import replayed
 from onefold.kernels.gpu.matmul.gemm_config import kind_of
 
@@ -39,6 +41,7 @@ def calls(monkeypatch):
 
 
 def counted(function, calls):
+    @wraps(function)
     def run(*args, **named):
         if launch_trace.active() is None:
             calls.append(args)
@@ -151,6 +154,7 @@ def _scaled(x, z, factor, more: tl.int64, n, BLOCK: tl.constexpr):
     tl.store(z + at, tl.load(x + at, mask=at < n) * factor + more, mask=at < n)
 
 
+@runtime_scalars("factor", "more")
 def scaled(x, factor, more=0):
     z = torch.empty_like(x)
     _scaled.launch((1,), (x, z, symbolic_numbers.through(float, factor), more, x.numel()), (64,))
@@ -211,8 +215,12 @@ def as_a_constant(x, number):
         (as_a_constant, (8, 16, 32)),
     ],
 )
-def test_numbers_that_are_asked_for(function, values):
-    run = replayed(function)
+@pytest.mark.parametrize("declared", [False, True])
+def test_numbers_that_are_asked_for(function, values, declared):
+    """Their values belong to the key. Where C reads a number, it may not be declared."""
+    if declared and function in (asks_in_c, of_its_place):
+        return
+    run = trace_cache.traced(function, ["number"] * declared)
     x = torch.rand(5)
     for number in values * 3:
         expected = function(x, number)

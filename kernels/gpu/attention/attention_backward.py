@@ -16,10 +16,13 @@ from .attention_tiles import (
     described,
     kept,
     keys_of,
+    load_heads,
     load_rows,
     logical_of,
     masked,
+    of_heads,
     program_of,
+    queries_of,
     seen,
     sequence,
     store_rows,
@@ -45,40 +48,51 @@ def row_sums(
 
 
 @triton.jit
-def _pairs(
-    left, right, left_grad, right_grad, mask, logs, sums, i, j, logical, first_j, i_step, j_step,
-    rows, columns, first, window, scale, rescale, least, seed, call,
+def _weights(
+    left, right, mask, logs, i, j, logical, first_j, i_step, j_step,
+    rows, columns, first, window, scale, least, seed, call, partly,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, DROP: tl.constexpr,
-    QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECKED: tl.constexpr, BN: tl.constexpr,
+    QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECK: tl.constexpr, BN: tl.constexpr,
     BY_KEY: tl.constexpr,
 ):  # fmt: skip
-    """For each pair of a query and a key: its weight in y, and the gradient of its score.
+    """For each pair of a query and a key: its weight before dropout, and whether it is kept.
 
-    Rows are queries and dy, columns keys and values; with BY_KEY the other way round.
+    Rows are queries, columns keys; with BY_KEY the other way round.
     """
     scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
-    if CHECKED:
+    if CHECK == 1:
         there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
+    elif CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
+        if partly:
+            scores = tl.where(j <= i + first, scores, float("-inf"))
     p = tl.exp2(scores - logs)
-    dp = tl.dot(left_grad, right_grad.T, input_precision=PRECISION, out_dtype=logs.dtype)
-    weights = p
+    keep = True
     if DROP:
         keep = kept(logical, first_j, seed, call, least, BN, QUADS)
         if BY_KEY:
             keep = keep.T
-        weights = tl.where(keep, p * rescale, 0.0)
-        dp = tl.where(keep, dp * rescale, 0.0)
-    return weights, p * (dp - sums)
+    return p, keep
 
 
 @triton.jit
-def _load_logs(logs, sums, i, rows):
+def _score_grads(
+    p, keep, left_grad, right_grad, sums, rescale, DROP: tl.constexpr, PRECISION: tl.constexpr
+):
+    """For each pair: the gradient of its score, from those of the outputs and the values."""
+    dp = tl.dot(left_grad, right_grad.T, input_precision=PRECISION, out_dtype=sums.dtype)
+    if DROP:
+        dp = tl.where(keep, dp * rescale, 0.0)
+    return p * (dp - sums)
+
+
+@triton.jit
+def _load_logs(logs, sums, at, i, rows):
     """The logsumexp of rows in base 2; infinite for rows without keys, whose weights are 0."""
-    kept = tl.load(logs + i, mask=i < rows, other=float("inf")) * LOG2_E
+    kept = tl.load(logs + at + i, mask=i < rows, other=float("inf")) * LOG2_E
     kept = tl.where(kept == float("-inf"), float("inf"), kept)
-    return kept, tl.load(sums + i, mask=i < rows, other=0.0)
+    return kept, tl.load(sums + at + i, mask=i < rows)
 
 
 @Kernel
@@ -87,11 +101,13 @@ def of_queries(
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, dq_batch, dq_head, dq_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
-    logical_batch, logical_head, logical_row, least, seed, call, rescale: tl.float64,
+    logical_batch, logical_head, logical_row,
+    least: tl.int64, seed: tl.int64, call: tl.int64, rescale: tl.float64,
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
     WIDE: tl.constexpr = logs.dtype.element_ty
@@ -121,25 +137,34 @@ def of_queries(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
-        queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
-        grads = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False)
-        own_logs, own_sums = _load_logs(logs + at, sums + at, i, rows)
+        of_q = described(q, q_step, rows, D, BM, BD, TMA)
+        of_dy = described(dy, dy_step, rows, DV, BM, BV, TMA)
+        queries = load_rows(of_q, q_step, i0, rows, D, BM, BD, False, TMA)
+        grads = load_rows(of_dy, dy_step, i0, rows, DV, BM, BV, False, TMA)
+        own_logs, own_sums = _load_logs(logs, sums, at, i, rows)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         factor = (scale * LOG2_E).to(WIDE)
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
-        for CHECKED in tl.static_range(2):
-            for j0 in range(full if CHECKED else low, high if CHECKED else full, BN):
+        if SPECIALIZE:
+            full = low
+        for CHECKED in tl.static_range(SPECIALIZE, 2):
+            for j0 in tl.range(
+                full if CHECKED else low, high if CHECKED else full, BN,
+                warp_specialize=SPECIALIZE,
+            ):  # fmt: skip
                 j = j0 + tl.arange(0, BN)
                 keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, CHECKED == 0, TMA)
                 values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, CHECKED == 0, TMA)
-                _, ds = _pairs(
-                    queries, keys, grads, values, mask, own_logs[:, None], own_sums[:, None],
-                    i[:, None], j[None, :], logical, j0, i_step, j_step, rows, columns, first,
-                    window, factor, kept_by, least, seed, call,
-                    CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, False,
+                p, keep = _weights(
+                    queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
+                    i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+                    True, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED, BN, False,
                 )  # fmt: skip
+                ds = _score_grads(
+                    p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION
+                )
                 total = tl.dot(
                     ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
                 )
@@ -153,11 +178,13 @@ def of_keys(
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step,
     dk_batch, dk_head, dk_step, dv_batch, dv_head, dv_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
-    logical_batch, logical_head, logical_row, least, seed, call, rescale: tl.float64,
+    logical_batch, logical_head, logical_row,
+    least: tl.int64, seed: tl.int64, call: tl.int64, rescale: tl.float64,
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BN keys of a head: one program, over the queries that attend to them."""
     WIDE: tl.constexpr = logs.dtype.element_ty
@@ -174,58 +201,61 @@ def of_keys(
         dy += at * dy_step
     k += batch * k_batch + own * k_head + at_k * k_step
     v += batch * v_batch + own * v_head + at_k * v_step
-    dk += batch * dk_batch + own * dk_head + at_k * dk_step
-    dv += batch * dv_batch + own * dv_head + at_k * dv_step
     if j0 < columns:
         j = j0 + tl.arange(0, BN)
-        low = j0 * 0
-        high = rows + j0 * 0
-        full = low  # from here on, all queries see all keys
-        if CAUSAL:
-            low = tl.maximum(0, j0 - first) // BM * BM
-            full = tl.minimum(high, tl.cdiv(tl.maximum(0, j0 + BN - 1 - first), BM) * BM)
-        if WINDOW:
-            low = tl.maximum(low, tl.maximum(0, j0 - first - window + 1) // BM * BM)
-            high = tl.minimum(high, tl.maximum(0, j0 + BN - 1 - first + window))
-        if WINDOW or MASK != "":
-            full = high
-        keys = load_rows(k, k_step, j0, columns, D, BN, BD, False)
-        values = load_rows(v, v_step, j0, columns, DV, BN, BV, False)
+        low, high = queries_of(j0, rows, first, window, BM, BN, CAUSAL, WINDOW)
+        of_k = described(k, k_step, columns, D, BN, BD, TMA)
+        of_v = described(v, v_step, columns, DV, BN, BV, TMA)
+        keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, False, TMA)
+        values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, False, TMA)
         factor = (scale * LOG2_E).to(WIDE)
         kept_by = rescale.to(WIDE)
         total_k = tl.zeros((BN, BD), WIDE)
         total_v = tl.zeros((BN, BV), WIDE)
-        for member in range(group):
-            head = own * group + member
-            of_q = q + batch * q_batch + head * q_head
-            of_dy = dy + batch * dy_batch + head * dy_head
-            of_logs = logs + at + head * pitch
-            of_sums = sums + at + head * pitch
-            of_mask = mask + (batch * m_batch + head * m_head) if MASK != "" else mask
-            for CHECKED in tl.static_range(2):
-                for i0 in range(low if CHECKED else full, full if CHECKED else high, BM):
-                    i = i0 + tl.arange(0, BM)
-                    queries = load_rows(of_q, q_step, i0, rows, D, BM, BD, False)
-                    grads = load_rows(of_dy, dy_step, i0, rows, DV, BM, BV, False)
-                    own_logs, own_sums = _load_logs(of_logs, of_sums, i, rows)
-                    logical = i.to(tl.int64)
-                    if DROP:
-                        logical = logical_of(
-                            i, batch, head, first, columns, logical_batch, logical_head,
-                            logical_row,
-                        )  # fmt: skip
-                    p, ds = _pairs(
-                        keys, queries, values, grads, of_mask, own_logs[None, :],
-                        own_sums[None, :], i[None, :], j[:, None], logical, j0, i_step, j_step,
-                        rows, columns, first, window, factor, kept_by, least, seed, call,
-                        CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, True,
-                    )  # fmt: skip
-                    total_v = tl.dot(
-                        p.to(grads.dtype), grads, total_v, input_precision=PRECISION, out_dtype=WIDE
-                    )
-                    total_k = tl.dot(
-                        ds.to(queries.dtype), queries, total_k, input_precision=PRECISION,
-                        out_dtype=WIDE,
-                    )  # fmt: skip
-        store_rows(dk, dk_step, j0, columns, D, total_k * scale.to(WIDE), BN, BD)
-        store_rows(dv, dv_step, j0, columns, DV, total_v, BN, BV)
+        per_head = tl.cdiv(tl.maximum(high - low, 0), BM)
+        q += batch * q_batch
+        dy += batch * dy_batch
+        of_q = of_heads(q, q_head, q_step, heads, rows, D, BM, BD, TMA)
+        of_dy = of_heads(dy, dy_head, dy_step, heads, rows, DV, BM, BV, TMA)
+        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
+        head = (own * group).to(tl.int32)
+        i0 = low
+        # One loop over the heads and their queries, so that copies run ahead across heads.
+        for _ in tl.range(group * per_head, warp_specialize=SPECIALIZE):
+            i = i0 + tl.arange(0, BM)
+            queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
+            grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)
+            of_head = at + head.to(tl.int64) * pitch
+            own_logs, own_sums = _load_logs(logs, sums, of_head, i, rows)
+            logical = i.to(tl.int64)
+            of_mask = mask
+            if MASK != "":
+                of_mask += batch * m_batch + head.to(tl.int64) * m_head
+            if DROP:
+                logical = logical_of(
+                    i, batch, head, first, columns, logical_batch, logical_head, logical_row
+                )
+            p, keep = _weights(
+                keys, queries, of_mask, own_logs[None, :], i[None, :], j[:, None], logical, j0,
+                i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+                i0 + first < j0 + BN - 1,
+                CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, True,
+            )  # fmt: skip
+            weights = tl.where(keep, p * kept_by, 0.0) if DROP else p
+            total_v = tl.dot(
+                weights.to(grads.dtype), grads, total_v, input_precision=PRECISION, out_dtype=WIDE
+            )
+            ds = _score_grads(p, keep, values, grads, own_sums[None, :], kept_by, DROP, PRECISION)
+            total_k = tl.dot(
+                ds.to(queries.dtype), queries, total_k, input_precision=PRECISION, out_dtype=WIDE
+            )
+            i0 += BM
+            ended = i0 >= high
+            i0 = tl.where(ended, low, i0)
+            head = tl.where(ended, head + 1, head)
+        dk += batch * dk_batch + own * dk_head + at_k * dk_step
+        dv += batch * dv_batch + own * dv_head + at_k * dv_step
+        of_dk = described(dk, dk_step, columns, D, BN, BD, TMA)
+        of_dv = described(dv, dv_step, columns, DV, BN, BV, TMA)
+        store_rows(of_dv, dv_step, j0, columns, DV, total_v, BN, BV, TMA)
+        store_rows(of_dk, dk_step, j0, columns, D, total_k * scale.to(WIDE), BN, BD, TMA)

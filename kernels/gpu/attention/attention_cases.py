@@ -14,8 +14,8 @@ from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
 from .attention_backward import row_sums
-from .attention_config import Sizes, by_rule, shape_class, sizes_allowed
-from .attention_kernels import COPIES, WORK, Form, Heads, attend, fill_grads, padded, with_sums
+from .attention_config import COPIES, Sizes, by_rule, shape_class, sizes_allowed
+from .attention_kernels import WORK, Form, Heads, attend, fill_grads, padded, with_sums
 
 _WHY = "each has its own room in registers and in shared memory"
 
@@ -50,16 +50,15 @@ def _cases(
     name = "apart" if mask or drop else "packed" if packed else "plain"
     by: dict[Sizes, list[str]] = {}
     for target in COPIES if tma else TARGETS:
-        sizes = tile or by_rule(work, kind, features, 4096, 4096, name, target)
+        sizes = tile or by_rule(work, kind, features, 4096, 4096, name, target, tma)
         by.setdefault(sizes, []).append(target)
     kind_of_mask = {"": "", "i1": "bool"}.get(mask, "add")
     form = (features, features, causal, packed, kind_of_mask, packed, drop, drop, precision)
     tiles = (padded(features), padded(features))
-    copied = () if work == "keys" else (tma,)
     return [
         Case(
             kernel, _types(kernel, dtype, mask, packed),
-            (*form, sizes.queries, sizes.keys, *tiles, *copied),
+            (*form, sizes.queries, sizes.keys, *tiles, tma, int(tma and sizes.specialized)),
             sizes.warps, sizes.stages, targets=tuple(targets),
             why="" if len(targets) == len(TARGETS) else _WHY
         )
@@ -81,7 +80,13 @@ CASES = [
     *_cases("forward", "bf16", 128, causal=False),
     *_cases("forward", "bf16", 64, tma=True),
     *_cases("forward", "bf16", 128, tma=True),
+    *_cases("forward", "bf16", 128, packed=True, tma=True),
+    *_cases("forward", "bf16", 128, tma=True, tile=Sizes(128, 128, 4, 2, specialized=1)),
     *_cases("queries", "bf16", 128, tma=True),
+    *_cases("keys", "bf16", 64, tma=True),
+    *_cases("keys", "bf16", 128, tma=True),
+    *_cases("keys", "bf16", 128, packed=True, tma=True),
+    *_cases("keys", "bf16", 128, tma=True, tile=Sizes(32, 128, 4, 3, specialized=1)),
     *_cases("forward", "bf16", 64, causal=False, mask="i1"),
     *_cases("forward", "bf16", 128, causal=False, mask="fp32"),
     *_cases("forward", "bf16", 64, drop=True),
@@ -115,8 +120,10 @@ def _of_table(work: str, kind: str, sizes: tuple[int, ...], config: Config) -> l
     dtype = "bf16" if kind == "half" else "fp32"
     precision = "tf32" if kind == "tf32" else "ieee"
     tile, features = Sizes(**config), sizes[-1]
-    found = _cases(work, dtype, features, precision=precision, tile=tile)
-    if kind == "half" and work != "keys":
+    found: list[Case] = []
+    if not tile.specialized:
+        found += _cases(work, dtype, features, precision=precision, tile=tile)
+    if kind == "half":
         found += _cases(work, dtype, features, tma=True, tile=tile)
     return found
 

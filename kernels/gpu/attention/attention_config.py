@@ -9,14 +9,20 @@ from ...attention_ref import WIDEST
 from ..launch.configs import architecture, config
 from ..reduce.reduction_tiles import power_of_2
 
+COPIES = ("sm_90",)  # where tiles are copied by TMA
+
 
 class Sizes(NamedTuple):
-    """The queries and keys of a tile, and the warps and pipeline stages of a program."""
+    """The queries and keys of a tile, and the warps and pipeline stages of a program.
+
+    In a `specialized` program other warps copy the tiles, where they are copied by TMA.
+    """
 
     queries: int
     keys: int
     warps: int
     stages: int
+    specialized: int = 0
 
 
 # By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
@@ -24,6 +30,14 @@ _FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 
 _OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
 _OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
 _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
+# Where tiles are copied by TMA, and not by threads: by the work, the widest of the features, and
+# the form. Two groups of four warps have keys or queries of their own, whatever their number.
+_COPIED = {
+    ("forward", 128, "plain"): Sizes(128, 128, 8, 3),
+    ("forward", 128, "packed"): Sizes(128, 128, 8, 3),
+    ("keys", 64, "plain"): Sizes(64, 128, 8, 2),
+    ("keys", 128, "plain"): Sizes(64, 128, 8, 2),
+}
 # For what would spill registers there. By the work, the widest of the features, and what takes
 # registers besides: nothing ("plain"), packed sequences ("packed"), a mask or dropout ("apart").
 _ELSEWHERE = {
@@ -36,6 +50,10 @@ _ELSEWHERE = {
         ("keys", 64, "apart"): Sizes(32, 32, 4, 2),
         ("keys", 128, "apart"): Sizes(16, 64, 8, 1),
     },
+    "sm_90": {
+        ("keys", 128, "plain"): Sizes(32, 128, 8, 2),
+        ("keys", 128, "packed"): Sizes(32, 128, 8, 2),
+    },
     "sm_100": {
         ("keys", 128, "plain"): Sizes(32, 64, 8, 1),
         ("keys", 128, "packed"): Sizes(32, 32, 8, 1),
@@ -45,10 +63,15 @@ _ELSEWHERE = {
         ("forward", 128, "apart"): Sizes(128, 32, 8, 1),
         ("queries", 128, "plain"): Sizes(128, 32, 8, 1),
         ("queries", 128, "apart"): Sizes(64, 32, 8, 1),
-        ("keys", 256, "plain"): Sizes(16, 64, 8, 1),
+        ("keys", 256, "plain"): Sizes(16, 32, 8, 1),
         ("keys", 256, "apart"): Sizes(16, 32, 8, 1),
     },
 }
+
+
+# Queries and keys of specialized programs, which Triton makes of four warps: two more groups of
+# four warps then multiply.
+_SPECIALIZED = {"forward": ((128, 64), (128, 128)), "keys": ((32, 128), (64, 128))}
 
 
 def shape_class(features: int, queries: int, keys: int, form: str = "plain") -> str:
@@ -62,21 +85,25 @@ def shape_class(features: int, queries: int, keys: int, form: str = "plain") -> 
 
 
 @lru_cache(maxsize=4096)
-def sizes_of(work: str, kind: str, features: int, queries: int, keys: int, form: str) -> Sizes:
+def sizes_of(
+    work: str, kind: str, features: int, queries: int, keys: int, form: str, copied: bool
+) -> Sizes:
     """The tile from the table of configurations for this GPU, or else from the rule.
 
     The work is "forward", or the gradients of "queries" or "keys"; `kind` is that of
-    `gemm_config.kind_of`, and the form "plain", "packed" or "apart".
+    `gemm_config.kind_of`, the form "plain", "packed" or "apart", and tiles are `copied` by TMA.
     """
     arch = architecture()
-    rule = by_rule(work, kind, features, queries, keys, form, arch)
+    rule = by_rule(work, kind, features, queries, keys, form, arch, copied)
     name = shape_class(features, queries, keys, form)
-    return Sizes(**config(f"attention_{work}", kind, name, rule._asdict(), arch))
+    found = Sizes(**config(f"attention_{work}", kind, name, rule._asdict(), arch))
+    return found if copied or not found.specialized else rule
 
 
 def by_rule(
-    work: str, kind: str, features: int, queries: int, keys: int, form: str, arch: str
-) -> Sizes:
+    work: str, kind: str, features: int, queries: int, keys: int, form: str, arch: str,
+    copied: bool = False,
+) -> Sizes:  # fmt: skip
     """The largest tile that fits the registers of that GPU and is not larger than the problem."""
     bound = _bound(features)
     known = _ELSEWHERE.get(arch, {})
@@ -85,8 +112,11 @@ def by_rule(
         most = Sizes(16, 16, 4, 1)
     elif kind != "half":
         most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
-        if (work, bound, kind) == ("keys", 128, "ieee"):
-            most = most._replace(queries=16)  # 32 would spill
+        # Twice as many would spill.
+        if work == "keys" and (arch.startswith("gfx") or (bound, kind) == (128, "ieee")):
+            most = most._replace(queries=16)
+    elif copied and (work, bound, form) in _COPIED:
+        most = _COPIED[work, bound, form]
     elif (work, bound, form) in known:
         most = known[work, bound, form]
     elif form == "apart":
@@ -100,13 +130,16 @@ def by_rule(
 
 def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Sizes]:
     """The rule's tile first, then the other tiles for the tuner to try."""
-    found = [by_rule(work, kind, features, length, length, "plain", architecture())]
+    copied = kind == "half" and architecture() in COPIES
+    found = [by_rule(work, kind, features, length, length, "plain", architecture(), copied)]
     tried = (32, 64, 128) if kind == "half" else (16, 32, 64)
     lengths = sorted({_within(size, length) for size in tried})
     for queries in lengths:
         for keys in lengths:
             for warps in (4, 8):
                 found += [Sizes(queries, keys, warps, stages) for stages in (1, 2, 3)]
+    if copied and work != "queries":
+        found += [Sizes(*sizes, 4, stages, 1) for sizes in _SPECIALIZED[work] for stages in (2, 3)]
     return list(dict.fromkeys(found))
 
 

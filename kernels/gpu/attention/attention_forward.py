@@ -31,10 +31,10 @@ def _over_keys(
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, PRECISION: tl.constexpr,
     CHECKED: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
-    TMA: tl.constexpr,
+    TMA: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Update the rows of y, their sums and their maxima by the keys from `low` to `high`."""
-    for j0 in range(low, high, BN):
+    for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
         j = j0 + tl.arange(0, BN)
         keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED, TMA)
         scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype) * scale
@@ -64,11 +64,13 @@ def forward(
     q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step,
     y_batch, y_head, y_step, m_batch, m_head, i_step, j_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
-    logical_batch, logical_head, logical_row, least, seed, call, rescale: tl.float64,
+    logical_batch, logical_head, logical_row,
+    least: tl.int64, seed: tl.int64, call: tl.int64, rescale: tl.float64,
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Attention of BM queries of a head, by one program.
 
@@ -102,19 +104,23 @@ def forward(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
-        queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
+        of_q = described(q, q_step, rows, D, BM, BD, TMA)
+        queries = load_rows(of_q, q_step, i0, rows, D, BM, BD, False, TMA)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         sums = tl.zeros((BM,), WIDE)
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
-        for CHECKED in tl.static_range(2):
+        if SPECIALIZE:
+            full = low
+        for CHECKED in tl.static_range(SPECIALIZE, 2):
             out, sums, top = _over_keys(
                 out, sums, top, queries, of_k, of_v, mask, i, logical,
                 full if CHECKED else low, high if CHECKED else full, k_step, v_step,
                 i_step, j_step, rows, columns, first, window, factor, least, seed, call,
                 D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, BD, BV, TMA,
+                SPECIALIZE,
             )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen
         if DROP:

@@ -14,13 +14,14 @@ from ...attention_ref import WIDEST, Dropped, Pairs
 from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED
 from ..launch.launch_trace import Argument, aligned
+from ..launch.symbolic_numbers import runtime_scalars, through
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
 from ..random.philox_kernels import signed
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .attention_backward import of_keys, of_queries, row_sums
-from .attention_config import Sizes, sizes_of
+from .attention_config import COPIES, Sizes, sizes_of
 from .attention_forward import forward
 
 # Left to torch: scores that are not floating (attention makes none), and heads of more than WIDEST
@@ -34,7 +35,6 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
 
 WORK = {"forward": forward, "queries": of_queries, "keys": of_keys}
 _NO_STARTS = (None, None)
-COPIES = ("sm_90",)  # where tiles are copied by the hardware
 _LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
@@ -100,7 +100,7 @@ class Heads(NamedTuple):
         rescale = 1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0
         return (
             *common, batch * all_heads + head, all_heads, queries, int(drop.p * 2.0**32),
-            signed(drop.seed), signed(drop.call), rescale,
+            through(signed, drop.seed), through(signed, drop.call), rescale,
         )  # fmt: skip
 
 
@@ -140,29 +140,32 @@ def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Siz
     batch, heads, rows, columns = h.shape(form)
     features = max(h.q.shape[-1], h.v.shape[-1])
     kind = kind_of(h.q.dtype)
-    s = sizes or sizes_of(work, kind, features, rows, columns, h.name(form))
-    constants, numbers = h.constants(form, s), h.numbers(form)
+    copied = _copied(args, h, form, columns)
+    s = sizes or sizes_of(work, kind, features, rows, columns, h.name(form), copied)
+    constants = (*h.constants(form, s), copied, int(copied and s.specialized))
+    numbers = h.numbers(form)
     if work == "keys":
         programs = cdiv(columns, s.keys) * batch * h.k.shape[1]
     else:
         programs = cdiv(rows, s.queries) * batch * heads
-        copied = _copied(h, form, columns)
-        constants = (*constants, copied)
-        if copied:
-            give_scratch()
+    if copied:
+        give_scratch()
     WORK[work].launch((programs,), (*args, *numbers), constants, warps=s.warps, stages=s.stages)
 
 
-def _copied(h: Heads, form: Form, keys: int) -> bool:
-    """Whether to copy the tiles of keys and values by TMA."""
+def _copied(args: tuple[Argument, ...], h: Heads, form: Form, keys: int) -> bool:
+    """Whether to copy the tiles of queries, keys and values, and of their gradients, by TMA."""
     if architecture() not in COPIES or INTERPRETED or keys < _LONG:
         return False
-    return h.q.dtype.itemsize == 2 and h.name(form) != "apart" and all(map(_aligned, (h.k, h.v)))
+    if h.q.dtype.itemsize != 2 or h.name(form) == "apart":
+        return False
+    return all(_aligned(x) for x in args if isinstance(x, Tensor) and x.dtype is h.q.dtype)
 
 
 def _aligned(x: Tensor) -> bool:
-    """Whether the address of every row is a multiple of 16 bytes."""
-    return aligned(x) and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
+    """Whether the address of every row is a multiple of 16 bytes, and no dim is expanded."""
+    steps = x.stride()[:-1]
+    return aligned(x) and 0 not in steps and not any(step * x.itemsize % 16 for step in steps)
 
 
 def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Tensor]:
@@ -236,6 +239,11 @@ def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
     return Heads(dense(q), dense(k), dense(v), mask)
 
 
+# The numbers of a draw: what calls these functions to drop weights has them among its arguments.
+_OF_A_DRAW = runtime_scalars("seed", "call")
+
+
+@_OF_A_DRAW
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
@@ -244,6 +252,7 @@ def attention(
     return attend(heads_of(q, k, v, mask), Form(pairs, drop))
 
 
+@_OF_A_DRAW
 def attention_grad(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
     pairs: Pairs, drop: Dropped | None,

@@ -50,12 +50,41 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(x, step, first, count, D, value, ROWS: tl.constexpr, BD: tl.constexpr):
+def of_heads(
+    x, head, step, heads, rows, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr
+):
+    """The first argument of `load_heads`: x, or with TMA a tensor descriptor of all heads."""
+    if TMA:
+        return tl.make_tensor_descriptor(x, [heads, rows, D], [head, step, 1], [1, ROWS, BD])
+    else:
+        return x
+
+
+@triton.jit
+def load_heads(
+    x, head_step, step, head, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """`load_rows` of one of the heads."""
+    if TMA:
+        return x.load([head, first, 0]).reshape(ROWS, BD)
+    else:
+        return load_rows(x + head.to(tl.int64) * head_step, step, first, count, D, ROWS, BD, False)
+
+
+@triton.jit
+def store_rows(
+    x, step, first, count, D, value, ROWS: tl.constexpr, BD: tl.constexpr,
+    TMA: tl.constexpr = False,
+):  # fmt: skip
     """Write `load_rows` back."""
-    row = tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BD)[None, :]
-    at = x + tl.cast(first, tl.int64) * step + (row * step + column)
-    tl.store(at, value.to(x.dtype.element_ty), mask=(row < count - first) & (column < D))
+    if TMA:
+        x.store([first, 0], value.to(x.dtype))
+    else:
+        row = tl.arange(0, ROWS)[:, None]
+        column = tl.arange(0, BD)[None, :]
+        at = x + tl.cast(first, tl.int64) * step + (row * step + column)
+        tl.store(at, value.to(x.dtype.element_ty), mask=(row < count - first) & (column < D))
 
 
 @triton.jit
@@ -134,3 +163,19 @@ def keys_of(
     if WINDOW or MASK != "":
         full = low
     return low, full, high
+
+
+@triton.jit
+def queries_of(
+    j0, rows, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+):  # fmt: skip
+    """The range of queries that attend to any of BN keys from j0 on; it begins with a tile."""
+    low = j0 * 0
+    high = rows + j0 * 0
+    if CAUSAL:
+        low = tl.maximum(0, j0 - first) // BM * BM
+    if WINDOW:
+        low = tl.maximum(low, tl.maximum(0, j0 - first - window + 1) // BM * BM)
+        high = tl.minimum(high, tl.maximum(0, j0 + BN - 1 - first + window))
+    return low, high

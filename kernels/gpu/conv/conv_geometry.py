@@ -87,6 +87,18 @@ def positions(first, places, oh, ow, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def advanced(image, i, j, oh, ow, step):
+    """The images, rows and columns of positions `step` further: without divisions of 64 bits."""
+    j += step % ow
+    i += step // ow % oh
+    image += step // (oh * ow)
+    i = tl.where(j >= ow, i + 1, i)
+    j = tl.where(j >= ow, j - ow, j)
+    image = tl.where(i >= oh, image + 1, image)
+    return image, tl.where(i >= oh, i - oh, i), j
+
+
+@triton.jit
 def source_of(
     o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr,
     TRANSPOSED: tl.constexpr,

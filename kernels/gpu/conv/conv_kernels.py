@@ -179,7 +179,7 @@ def convolution(
     flat = channels % LEAST != 0
     depth = channels * weights.shape[1] * weights.shape[2] if flat else channels
     kind = kind_of(x.dtype)
-    bm, bn, bk, warps, stages = tile or tile_of("convolution", kind, places, outs, depth, flat)
+    bm, bn, bk, warps, stages, _ = tile or tile_of("convolution", kind, places, outs, depth, flat)
     grid = (cdiv(places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
     product.launch(grid, args, constants, warps, stages)

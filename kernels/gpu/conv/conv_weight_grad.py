@@ -20,6 +20,7 @@ from .conv_geometry import (
     TYPES,
     Pair,
     Sizes,
+    advanced,
     channels_last,
     kind_of,
     positions,
@@ -52,12 +53,11 @@ def _part_product(
         column = tap * channels + c
         known = c < channels
     total = tl.zeros((BN, BC), WIDE)
+    start, _, image, i, j = positions(number * part, places, oh, ow, BK)
     for begin in range(0, part, BK):
-        m = number * part + begin + tl.arange(0, BK)
+        m = start + begin
         inside = m < places
-        base = m // (oh * ow) * h * width
-        i = (m // ow % oh).to(tl.int32)
-        j = (m % ow).to(tl.int32)
+        base = image * h * width
         gs = tl.load(
             dy + (m * (groups * outs) + group * outs)[None, :] + o[:, None],
             mask=inside[None, :] & (o < outs)[:, None], other=0.0,
@@ -76,6 +76,7 @@ def _part_product(
             mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
         total = tl.dot(gs, xs, total, input_precision=PRECISION, out_dtype=WIDE)
+        image, i, j = advanced(image, i, j, oh, ow, BK)
     rows = number * groups * outs + group * outs + o
     at = rows[:, None] * (TAPS[0] * TAPS[1] * channels) + column[None, :]
     tl.store(parts + at, total, mask=(o < outs)[:, None] & known[None, :])
@@ -95,8 +96,10 @@ def _part_small_groups(
     tap = tl.program_id(1) // channels
     c = o // outs * channels + tl.program_id(1) % channels
     total = tl.zeros((BK, BN), WIDE)
+    start, _, image, i, j = positions(number * part, places, oh, ow, BK)
     for begin in range(0, part, BK):
-        m, inside, image, i, j = positions(number * part + begin, places, oh, ow, BK)
+        m = start + begin
+        inside = m < places
         base = image * h * width
         a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], False)
         b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], False)
@@ -108,6 +111,7 @@ def _part_small_groups(
         mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at[:, None] + c[None, :], mask=mask, other=0.0)
         total += gs.to(WIDE) * xs.to(WIDE)
+        image, i, j = advanced(image, i, j, oh, ow, BK)
     at = (number * groups * outs + o) * (TAPS[0] * TAPS[1] * channels) + tl.program_id(1)
     tl.store(parts + at, tl.sum(total, 0), mask=known)
 
@@ -153,7 +157,7 @@ def weight_grad(
         bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
         grid = (cdiv(groups * outs, bn), depth)
     else:
-        bn, bc, bk, warps, stages = tile or tile_of(
+        bn, bc, bk, warps, stages, _ = tile or tile_of(
             "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
         )
         across = cdiv(depth, bc) if flat else taps[0] * taps[1] * cdiv(channels, bc)

@@ -36,7 +36,7 @@ from .scatter_gather import (
     write,
     write_last,
 )
-from .segment_reduce import add_chunks, add_runs, combine, combine_chunks, reduce_runs
+from .segment_reduce import STAGES, add_chunks, add_runs, combine, combine_chunks, reduce_runs
 
 # Left to torch: complex numbers, sums of bools, and gather of a tensor without dims. Whether
 # indices are in range is asked on the CPU only: on a GPU the host would wait for it.
@@ -239,14 +239,14 @@ CASES = [
         Case(
             add_chunks,
             ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?"),
-            ("sum", 0, 64, lanes, block),
+            ("sum", 0, 64, lanes, block, STAGES),
         )
         for dtype, lanes, block in (("bf16", 1, 1024), ("fp32", 1, 1024), ("fp32", 128, 1))
     ],
     Case(
         add_chunks,
         (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?"),
-        ("max", -inf, 64, 128, 1),
+        ("max", -inf, 64, 128, 1, STAGES),
     ),
     *[
         Case(

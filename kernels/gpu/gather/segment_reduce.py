@@ -21,6 +21,7 @@ from ..reduce.reduction_tiles import cdiv, power_of_2
 from ..reduce.reductions import neutral, sum_dtype
 from ..sort.sort_kernels import sort_rows
 
+STAGES = 4  # of the loop over rows: those of three steps are on their way
 _LANES = 128  # chunks times columns of one program, at least
 _WIDEST = 1024  # columns of one program: 16 bytes for each thread
 
@@ -42,7 +43,7 @@ def combine(a, b, KIND: tl.constexpr):
 def add_chunks(
     places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
     KIND: tl.constexpr, NEUTRAL: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -54,7 +55,8 @@ def add_chunks(
     nothing = tl.full((LANES, BLOCK), NEUTRAL, head.dtype.element_ty)
     total = nothing
     spot = chunk[:, None] * width + column
-    for step in range(CHUNK):
+    # Rows of the next steps are copied meanwhile: they lie anywhere, and their sum waits for each.
+    for step in tl.range(CHUNK, num_stages=STAGES):
         live = begin + step < count
         place = tl.load(places + begin + step, mask=live, other=-1)
         ends = live & (place != current)
@@ -153,7 +155,7 @@ def reduce_runs(
     add_chunks.launch(
         grid,
         (places, order, source.contiguous(), y, head, tail, count, rows, width),
-        (kind, neutral(kind, wide), *constants),
+        (kind, neutral(kind, wide), *constants, STAGES),
     )
     combine_chunks.launch(grid, (places, y, head, tail, count, rows, width), (kind, *constants))
     return y

@@ -4,10 +4,10 @@ The first replay starts every launch through its `Kernel`, which returns the com
 that the code is a function such as
 
     def replay(x0, x1):
-        if current() != device: return plainly(x0, x1)
+        if current() != device: return otherwise(x0, x1)
         a0 = x0.data_ptr()
         a1 = x1.data_ptr()
-        if (a0 | a1) & 15: return plainly(x0, x1)
+        if (a0 | a1) & 15: return otherwise(x0, x1)
         x2 = empty(*layout2)
         a2 = x2.data_ptr()
         s = stream(device)
@@ -18,7 +18,11 @@ that the code is a function such as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from math import prod
+from operator import mul
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -26,6 +30,7 @@ from torch import Tensor
 
 from . import jit_kernel
 from .launch_trace import (
+    REPLAY,
     Argument,
     Compiled,
     Copy,
@@ -82,19 +87,6 @@ class Replay:
             self.places[number] = place
         return place
 
-    def like(self, other: Replay) -> bool:
-        """Whether both recorded the same."""
-        return self._recorded() == other._recorded()
-
-    def _recorded(self) -> tuple[object, ...]:
-        steps = [
-            (step.kernel, step.grid, [(type(x), repr(x)) for x in step.all_args], step.options)
-            if isinstance(step, Launch)
-            else step
-            for step in self.steps
-        ]
-        return self.places, steps, self.guarded, self.several, self.results
-
     def once(
         self, tensors: Sequence[Tensor], args: Sequence[object]
     ) -> tuple[object, list[Compiled]]:
@@ -143,28 +135,67 @@ class Replay:
 
     def written(self, forms: Sequence[Compiled]) -> Callable[..., object]:
         """Generate the function that replays the trace with these compiled forms."""
-        current, stream = jit_kernel.driver_functions()
-        values: dict[str, Any] = {
-            "plainly": self.function,
-            "current": current,
-            "stream": stream,
-            "device": self.index,
-            "empty": _EMPTY[self.device.type],
-        }
-        exec("\n    ".join(self._lines(values, forms)), values)
-        function: Callable[..., object] = values["replay"]
-        return function
+        names = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
+        values: dict[str, Any] = {"otherwise": self.function}
+        code = self._code(names, [], values, forms)
+        return FunctionType(code, values)
 
-    def _lines(self, values: dict[str, Any], forms: Sequence[Compiled]) -> Iterator[str]:
+    def inlined(
+        self, forms: Sequence[Compiled], args: Sequence[object], rest: Sequence[object],
+        values: dict[str, Any],
+    ) -> CodeType | None:  # fmt: skip
+        """The code of a function of the arguments before `rest`, which are always the same.
+
+        What does not fit the trace it gives to `otherwise`, one of the global names `values`, to
+        which the others are added. It relies on the shapes, dtypes and device of tensors and on the
+        types of runtime scalars; there are no tensors in `rest`. None if an argument is a group of
+        tensors.
+        """
+        names, checks = [], []
+        for i, (name, arg) in enumerate(zip(self.names, (*args, *rest), strict=True)):
+            if i >= len(args):
+                values[name] = arg  # of a runtime scalar
+                continue
+            if name[0] == "(":
+                return None
+            names.append(name if name[0] in "xn" else f"g{i}")
+            if name[0] == "x":
+                checks.append(self._other_layout(int(name[1:]), values))
+            elif name[0] == "_":
+                values[f"is{i}"] = arg
+                checks.append(f"g{i} is not is{i}")
+        return self._code(names, checks, values, forms)
+
+    def _other_layout(self, number: int, values: dict[str, Any]) -> str:
+        """The test whether a tensor, of the same shape as in the trace, has other strides."""
+        _, _, shape, strides, _ = self.places[number]
+        if min(shape, default=0) > 1 and strides == row_major(shape):
+            return f"not x{number}.is_contiguous()"
+        values[f"strides{number}"] = strides
+        return f"x{number}.stride() != strides{number}"
+
+    def _code(
+        self, parameters: Sequence[str], checks: Sequence[str], values: dict[str, Any],
+        forms: Sequence[Compiled],
+    ) -> CodeType:  # fmt: skip
+        current, stream = jit_kernel.driver_functions()
+        values.update(
+            current=current, stream=stream, device=self.index, empty=_EMPTY[self.device.type]
+        )
+        return compiled("\n    ".join(self._lines(parameters, checks, values, forms)))
+
+    def _lines(
+        self, parameters: Sequence[str], checks: Sequence[str], values: dict[str, Any],
+        forms: Sequence[Compiled],
+    ) -> Iterator[str]:  # fmt: skip
         """The lines of the function; adds the values of its names."""
-        parameters = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
-        plainly = f": return plainly({', '.join(parameters)})"
+        otherwise = f": return otherwise({', '.join(parameters)})"
         yield f"def replay({', '.join(parameters)}):"
-        yield "if current() != device" + plainly
+        yield f"if {' or '.join(['current() != device', *checks])}" + otherwise
         for i, (state, value) in enumerate(self.guarded):
             values[f"state{i}"], values[f"value{i}"] = state, value
-            yield f"if state{i}() != value{i}" + plainly
-        for parameter, name in zip(parameters, self.names, strict=True):
+            yield f"if state{i}() != value{i}" + otherwise
+        for parameter, name in zip(parameters, self.names, strict=False):
             if name[0] == "(":
                 yield f"{name} = {parameter}"
         launches = [step for step in self.steps if isinstance(step, Launch)]
@@ -173,7 +204,7 @@ class Replay:
             yield f"a{number} = x{number}.data_ptr()"
         if self.given:
             bits = " | ".join(f"a{number}" for number in range(self.given))
-            yield f"if ({bits}) & {ALIGNMENT - 1}" + plainly
+            yield f"if ({bits}) & {ALIGNMENT - 1}" + otherwise
         for number, place in enumerate(self.places[self.given :], self.given):
             values[f"layout{number}"] = place.shape, place.strides, place.dtype
             yield f"x{number} = empty(*layout{number})"
@@ -228,3 +259,20 @@ def _argument(arg: object, name: str, values: dict[str, Any]) -> str:
         return repr(arg)
     values[name] = arg
     return name
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(accumulate(shape[:0:-1], mul, initial=1))[::-1]
+
+
+@lru_cache(maxsize=4096)
+def compiled(text: str) -> CodeType:
+    """The code of the function that a text defines; equal layers of a model have equal texts."""
+    whole = compile(text, REPLAY, "exec")
+    [code] = [part for part in whole.co_consts if isinstance(part, CodeType)]
+    return code

@@ -26,6 +26,7 @@ from triton.runtime import driver
 from ... import interpreter
 from .launch_trace import Argument, Compiled, Grid, active
 from .launcher_version import StartedByTriton, is_known
+from .stable_key import settle_keys
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
@@ -121,6 +122,7 @@ class Kernel:
 
     def bound(self, grid: Grid, args: tuple[object, ...], options: dict[str, int]) -> Compiled:
         """Let Triton bind the arguments, compile the form if it is new, and run it."""
+        settle_keys((self.jit, *args))
         compiled: Compiled = self.jit[grid](*args, **options)
         return compiled if STARTED_DIRECTLY else StartedByTriton(self.jit, args, options)
 

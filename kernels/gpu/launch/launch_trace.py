@@ -7,6 +7,7 @@ addresses, or that uses torch for other work than a dense copy, is not traceable
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
@@ -21,6 +22,8 @@ from .symbolic_numbers import Number, ValueNeeded, is_symbol, kind_of
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _VIEWS = {"_unsafe_view", "_reshape_alias"}  # views that their schema does not declare
+
+REPLAY = "<replay>"  # the file name of generated code that replays a trace
 
 Grid: TypeAlias = tuple[int, ...]
 Argument: TypeAlias = Tensor | int | float | None  # of a launch; constants come besides
@@ -109,6 +112,8 @@ class FakeTensor(Tensor):
         raise NotTraceable
 
     def data_ptr(self) -> int:
+        if sys._getframe(1).f_code.co_filename == REPLAY:
+            return 1  # no multiple of 16: it calls the function as it is, which is then traced
         raise NotTraceable
 
 

@@ -1,23 +1,24 @@
 """Symbolic numbers: arguments that a traced function may pass to a launch but not read.
 
 A trace then holds for all values of a number that only a kernel reads, such as a learning rate.
-Functions written in C can read a value unnoticed; see `probes`.
+Which these are is declared by the function; see `runtime_scalars`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, nan
+from inspect import Parameter, signature
 from typing import Any, NamedTuple, NoReturn, TypeGuard, TypeVar
 
 _KEPT = set(
     """__class__ __delattr__ __dir__ __doc__ __getattribute__ __init__ __init_subclass__ __new__
     __setattr__ __subclasshook__""".split()
 )
-_FAR = 7919  # a number far from the size of any dim
+_MOST = 16  # arguments of a function that takes any number of them
 Conversion = Callable[..., float]
 Value = TypeVar("Value", bound=float)
 Result = TypeVar("Result", bound=float)
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ValueNeeded(Exception):
@@ -96,9 +97,47 @@ def through(function: Callable[[Value], Result], x: Value) -> Result:
     return symbol(function(value), Number(place, (*steps, function)))  # type: ignore[no-any-return]
 
 
-def probes(value: float) -> list[float]:
-    """Other values to trace a function with, which shows whether it reads the number unnoticed."""
-    if type(value) is int:
-        return [value + _FAR, -_FAR - value]
-    near = value / 2 + 0.125
-    return [near if near != value and abs(near) < inf else 0.375, inf, nan]
+def runtime_scalars(*names: str) -> Callable[[Function], Function]:
+    """Declare parameters that a function only passes on to kernels, through `through` if at all.
+
+    A trace is then valid for all their values. Where Python code reads one after all, as for other
+    arguments, its value belongs to the trace; functions written in C must not get one.
+
+    >>> @runtime_scalars("value")
+    ... def fill(x, value): ...
+    >>> ScalarPlaces(fill).positional
+    {1}
+    """
+
+    def declared(function: Function) -> Function:
+        vars(function)["runtime_scalars"] = names
+        return function
+
+    return declared
+
+
+class ScalarPlaces:
+    """The positions of a function's runtime scalars, among positional and named arguments.
+
+    `names` are those of other parameters that are, too. Each cache of traces has sets of its own,
+    from which it removes the positions of what is read.
+    """
+
+    def __init__(self, function: Callable[..., object], names: Sequence[str] = ()) -> None:
+        self._names = (*getattr(function, "runtime_scalars", ()), *names)
+        self._given: dict[tuple[int, tuple[str, ...]], set[int]] = {}
+        self.positional: set[int] = set()
+        if self._names:
+            for place, parameter in enumerate(signature(function).parameters.values()):
+                if parameter.name in self._names and parameter.kind is not Parameter.KEYWORD_ONLY:
+                    several = parameter.kind is Parameter.VAR_POSITIONAL
+                    self.positional.update(range(place, _MOST if several else place + 1))
+
+    def among(self, count: int, names: tuple[str, ...]) -> set[int]:
+        """The positions in a call with this many positional arguments, and then these names."""
+        found = self._given.get((count, names))
+        if found is None:
+            named = [count + i for i, name in enumerate(names) if name in self._names]
+            found = {i for i in self.positional if i < count}.union(named)
+            self._given[count, names] = found
+        return found

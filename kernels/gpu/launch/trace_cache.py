@@ -5,7 +5,8 @@ dtypes of its arguments, so the choices are the same in each call. A call with k
 allocates the results, reads the addresses and starts the kernels; see `host_replay`.
 
 A trace is made when its layouts are seen for the second time, and holds no tensor. It is valid for
-all values of the numbers that only kernels read; see `symbolic_numbers`. The function is called as
+all values of the runtime scalars; see `symbolic_numbers`. A place that calls the function with
+tensors of the same shapes each time needs no look-up; see `inline_cache`. The function is called as
 it is if it is not traceable (see `launch_trace`), if the address of a tensor is not a multiple of
 16 bytes, and always on AMD, where compiled code depends on the size of the memory around a tensor.
 """
@@ -13,7 +14,7 @@ it is if it is not traceable (see `launch_trace`), if the address of a tensor is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import count
 from types import NoneType
 from typing import Any
@@ -25,9 +26,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ...attention_ref import Pairs
 from ...cross_entropy_ref import Classes
 from .host_replay import Replay
+from .inline_cache import Found, call_site
 from .jit_kernel import INTERPRETED, ON_AMD
 from .launch_trace import LaunchTrace, NotTraceable, record
-from .symbolic_numbers import Number, ValueNeeded, probes, symbol
+from .symbolic_numbers import Number, ScalarPlaces, ValueNeeded, symbol
 
 Function = Callable[..., Any]
 Arguments = Sequence[Any]  # of a function that is traced
@@ -63,27 +65,39 @@ def replayed(function: Function) -> Function:
 
     With other arguments the function is called as it is.
     """
+    return traced(function)
+
+
+def traced(function: Function, scalars: Sequence[str] = ()) -> Function:
+    """`replayed` with a cache of its own, which lives as long as what is returned.
+
+    `scalars` are names of runtime scalars beside those that the function declares.
+    """
     if ON_AMD:
         return function
     plans: Plans = {}
     met: set[object] = set()  # keys that were seen once
-    read: set[int] = set()  # positions of the numbers that the function reads
+    places = ScalarPlaces(function, scalars)
+
+    def key_of(args: Arguments, names: tuple[str, ...], scalars: set[int]) -> object:
+        return (
+            names,
+            *[
+                (arg.dtype, arg.shape, arg.stride(), arg.device)
+                if type(arg) is Tensor
+                else _key_of(arg, place in scalars)
+                for place, arg in enumerate(args)
+            ],
+        )
 
     @wraps(function)
     def call(*args: object, **named: object) -> object:
-        names = tuple(named)
+        names, scalars = tuple(named), places.positional
         if names:
+            scalars = places.among(len(args), names)
             args = (*args, *named.values())
         try:
-            key = (
-                names,
-                *[
-                    (arg.dtype, arg.shape, arg.stride(), arg.device)
-                    if type(arg) is Tensor
-                    else _key_of(arg, place in read)
-                    for place, arg in enumerate(args)
-                ],
-            )
+            key = key_of(args, names, scalars)
         except _NoKey:
             return _by_name(function, names)(*args)
         plan = plans.get(key)
@@ -98,13 +112,28 @@ def replayed(function: Function) -> Function:
         if len(plans) >= _MOST:
             plans.clear()
         bound = _by_name(function, names)
-        replay = _recorded(bound, args, read)
-        # Tracing may have found more numbers that are read; their values belong to the key.
-        key = (names, *[_key_of(arg, place in read) for place, arg in enumerate(args)])
+        replay = _recorded(bound, args, scalars)
+        # Tracing may have found scalars whose values are read, which then belong to the key.
+        key = key_of(args, names, scalars)
         plan = plans[key] = bound if replay is None else _first(bound, replay, plans, key)
         return plan(*args)
 
+    def find(args: Arguments) -> Found | None:
+        try:
+            plan = plans.get(key_of(args, (), places.positional))
+        except _NoKey:
+            return None
+        return getattr(plan, "found", None)
+
+    vars(call).update(call_site=partial(call_site, call, find), around=partial(_around, function))
     return call
+
+
+def _around(function: Function, call: Function) -> Function:
+    """A call site of its own for a function of the engine around `function`, as `Local.around`."""
+    scalars = getattr(function, "runtime_scalars", ())
+    site: Function = vars(traced(call, scalars))["call_site"]()
+    return site
 
 
 def _by_name(function: Function, names: tuple[str, ...]) -> Function:
@@ -128,49 +157,31 @@ def _first(function: Function, replay: Replay, plans: Plans, key: object) -> Fun
             return function(*args)
         result, forms = replay.once(tensors, args)
         if not INTERPRETED:
-            plans[key] = replay.written(forms)
+            plans[key] = written = replay.written(forms)
+            vars(written)["found"] = Found(replay, forms)
         return result
 
     return slowly
 
 
-def _recorded(function: Function, args: Arguments, read: set[int]) -> Replay | None:
+def _recorded(function: Function, args: Arguments, scalars: set[int]) -> Replay | None:
     """The replay of a call, or None if the function is not traceable.
 
-    It is valid for all values of the numbers, except for those at the positions in `read`.
-    Positions of numbers that the function turns out to read are added to `read`.
+    It is valid for all values of the runtime scalars, whose positions are in `scalars`. Those that
+    the function turns out to read are removed.
     """
     while True:
-        left = [i for i, arg in enumerate(args) if type(arg) in _NUMBERS and i not in read]
+        left = [i for i in sorted(scalars) if i < len(args) and type(args[i]) in _NUMBERS]
         try:
-            replay = _replay(function, args, left)
+            return _replay(function, args, left)
         except ValueNeeded as needed:
-            read.add(needed.place)
-            continue
+            scalars.discard(needed.place)
         except NotTraceable:
             return None
         except Exception:  # noqa: BLE001 - the real call raises the error again
             if not left:
                 return None
-            read.update(left)
-            continue
-        needed_unseen = {i for i in left if not _for_all_values(replay, function, args, left, i)}
-        if not needed_unseen:
-            return replay
-        read.update(needed_unseen)
-
-
-def _for_all_values(
-    replay: Replay, function: Function, args: Arguments, left: Sequence[int], place: int
-) -> bool:
-    """Whether the trace stays the same for other numbers at a position."""
-    try:
-        return all(
-            replay.like(_replay(function, [*args[:place], value, *args[place + 1 :]], left))
-            for value in probes(args[place])
-        )
-    except Exception:  # noqa: BLE001 - an error for another value
-        return False
+            scalars.difference_update(left)
 
 
 def _replay(function: Function, args: Arguments, left: Sequence[int]) -> Replay:
@@ -189,10 +200,10 @@ def _replay(function: Function, args: Arguments, left: Sequence[int]) -> Replay:
     return Replay(function, trace, record(function, trace, given), names)
 
 
-def _key_of(arg: Any, read: bool = True) -> object:
-    """The part of an argument that belongs to the key; of a number that is not read, the type."""
+def _key_of(arg: Any, is_scalar: bool = False) -> object:
+    """The part of an argument that belongs to the key; of a runtime scalar, the type."""
     kind = type(arg)
-    if kind in _NUMBERS and not read:
+    if is_scalar and kind in _NUMBERS:
         return kind
     if kind in _BY_VALUE:
         return kind, arg
@@ -219,7 +230,7 @@ def _unpacked(args: Arguments, numbers: Iterator[int]) -> list[str]:
         f"x{next(numbers)}"
         if isinstance(arg, Tensor)
         else f"({''.join(f'{part}, ' for part in _unpacked(arg, numbers))})"
-        if isinstance(arg, _GROUPS)
+        if isinstance(arg, _GROUPS) and _tensors(arg)
         else "_"
         for arg in args
     ]

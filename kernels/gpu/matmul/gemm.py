@@ -121,11 +121,13 @@ def product(
     if exact and kind == "tf32":
         kind = "ieee"
     tile = plain = tile_of(kind, p.m, p.n, p.k, p.batches)
-    if end.x is not None or end.chain is not None:
+    cut = parts_of(kind, p.m, p.n, p.k, p.batches, plain)
+    reads = end.x is not None or end.chain is not None
+    if reads and (cut[0] > 1 or not descriptors.suit(p, y, kind, plain)):
         smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
         # With the same steps along the sum, so that its bits are those of the product alone.
         tile = smaller if smaller.k == plain.k else plain
-    _make(p, y, end, kind, tile, parts_of(p.m, p.n, p.k, p.batches, plain))
+    _make(p, y, end, kind, tile, cut)
     return y
 
 
@@ -146,6 +148,8 @@ def _make(p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, cut: tuple[i
 def _launch(
     p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, parts: int, span: int
 ) -> None:
+    if tile.specialized:  # only where operands are copied by TMA
+        tile = tile._replace(warps=8, specialized=0)
     args = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
@@ -172,7 +176,8 @@ def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callabl
 
     def run() -> Tensor:
         tile = Tile(**config)
-        _make(p, y, NOTHING, kind_of(dtype), tile, parts_of(m, n, k, 1, tile))
+        kind = kind_of(dtype)
+        _make(p, y, NOTHING, kind, tile, parts_of(kind, m, n, k, 1, tile))
         return y
 
     return run

@@ -8,21 +8,26 @@ from typing import NamedTuple
 
 import torch
 
-from ..launch.configs import config
+from ..launch.configs import architecture, config
 from ..launch.launch_trace import guarded
+from .tile_cost import Product, count, cycles, processors
 
 AMD = torch.version.hip is not None
-_BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
+DEEP = ("sm_90", "sm_100")  # whose shared memory holds four stages of the largest tile
 
 
 class Tile(NamedTuple):
-    """Rows and columns of a tile, the step along k, warps and pipeline stages."""
+    """Rows and columns of a tile, the step along k, warps and pipeline stages.
+
+    In a `specialized` program other warps copy the operands, where they are copied by TMA.
+    """
 
     m: int
     n: int
     k: int
     warps: int
     stages: int
+    specialized: int = 0
 
 
 # From the fastest per element to the smallest. By how the sum is made: "half" and "tf32" on tensor
@@ -60,11 +65,6 @@ def kind_of(dtype: torch.dtype) -> str:
     return "double" if dtype is torch.float64 else "whole"
 
 
-def count(m: int, n: int, tile: Tile) -> int:
-    """The number of tiles of an (m, n) result."""
-    return -(-m // tile.m) * -(-n // tile.n)
-
-
 def _fits(size: int, least: int, step: int) -> bool:
     """Whether most of a step along a dim is inside of it."""
     return step == least or step < 2 * size
@@ -92,10 +92,13 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
     return Tile(**config("matmul", kind, name, rule._asdict()))
 
 
-def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
-    """The largest tile with enough programs, or else the smallest that is not mostly empty.
+def by_rule(
+    kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True, among: int = 0
+) -> Tile:
+    """The tile with the least modelled time `among` so many processors, by default this GPU's.
 
-    The epilogue of a product that is not `plain` needs registers; the largest tile has none left.
+    The epilogue of a product that is not `plain` needs registers; the largest tile has none left,
+    unless its results are stored in parts (`gemm_tma`).
     """
     fit = [
         tile
@@ -104,11 +107,19 @@ def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
     ]
     # The small dim of a long, thin product decides; tiles that are square come before thin ones.
     broad = [tile for tile in fit if min(tile.m, tile.n) * 2 > min(m, n, 64)] or fit
-    chosen = next((tile for tile in broad if count(m, n, tile) * batches >= _BUSY), broad[-1])
-    step = chosen.k
+    p = Product(m, n, k, batches, among or processors())
+    short = [_shortened(tile, k) for tile in broad]
+    chosen = min(short, key=lambda tile: cycles(p, kind, tile, _parts(p, kind, tile)))
+    deep = chosen.stages == 3 and min(chosen.m, chosen.n) >= 128 and architecture() in DEEP
+    return chosen._replace(stages=4) if deep else chosen
+
+
+def _shortened(tile: Tile, k: int) -> Tile:
+    """The tile with a step along k that is not mostly empty."""
+    step = tile.k
     while step > 16 and step >= 2 * k:
         step //= 2
-    return chosen._replace(k=step)
+    return tile._replace(k=step)
 
 
 def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
@@ -117,28 +128,40 @@ def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
     found = [rule]
     for tile in (_TILES_AMD if AMD else _TILES)[kind]:
         if _fits(m, 16, tile.m) and _fits(n, 16, tile.n):
+            step = min(tile.k, rule.k)
             for warps in sorted({4, 8, tile.warps}):
                 for stages in (2,) if AMD else (2, 3, 4, 5):
-                    found.append(tile._replace(k=min(tile.k, rule.k), warps=warps, stages=stages))
+                    found.append(tile._replace(k=step, warps=warps, stages=stages))
+            # Triton makes specialized programs of four warps: two more groups of four multiply.
+            if kind == "half" and tile.m == 128 and architecture() == "sm_90":
+                found += [Tile(tile.m, tile.n, step, 4, stages, 1) for stages in (3, 4)]
     return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=4096)
-def parts_of(m: int, n: int, k: int, batches: int, tile: Tile) -> tuple[int, int]:
+def parts_of(
+    kind: str, m: int, n: int, k: int, batches: int, tile: Tile, among: int = 0
+) -> tuple[int, int]:
     """The number of split-k parts, and the terms of one.
 
     There is more than one part only if the result has few tiles and the sum is long, as for the
-    gradient of a weight. The number depends on shape and tile only, so sums have a fixed order.
+    gradient of a weight. The number depends on shape, tile and kind of GPU only, so sums have a
+    fixed order.
 
-    >>> parts_of(64, 64, 65536, 1, Tile(64, 64, 64, 4, 4))
+    >>> parts_of("half", 64, 64, 65536, 1, Tile(64, 64, 64, 4, 4), among=132)
     (128, 512)
     """
-    tiles = count(m, n, tile) * batches
-    least = 8 * tile.k  # terms that are worth a program
-    parts = min(2 * _BUSY // max(tiles, 1), k // least)
+    parts = _parts(Product(m, n, k, batches, among or processors()), kind, tile)
     if parts < 2:
         return 1, k
-    while parts & (parts - 1):
-        parts &= parts - 1
     span = -(-k // (parts * tile.k)) * tile.k
     return -(-k // span), span
+
+
+def _parts(p: Product, kind: str, tile: Tile) -> int:
+    """The number of parts with the least modelled time: a power of two."""
+    least = 8 * tile.k  # terms that are worth a program
+    tried = [1]
+    while p.k >= 2 * tried[-1] * least and tried[-1] * count(p.m, p.n, tile) * p.batches < 4096:
+        tried.append(2 * tried[-1])
+    return min(tried, key=lambda parts: cycles(p, kind, tile, parts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
@@ -9,7 +11,7 @@ import triton.language as tl
 from ..launch.aot_cases import Case, per_maker
 from ..launch.jit_kernel import Kernel
 from ..pointwise.prologue import function_of, gelu_and_sum
-from .gemm_config import Tile
+from .gemm_config import DEEP, Tile
 
 GELU_AND_SUM = function_of(gelu_and_sum(torch.bfloat16), ())  # as after a layer
 GROUP_OF_ROWS = 8  # of tiles, whose columns are made together while they are in the cache
@@ -167,9 +169,15 @@ def cases(
 
 
 _LARGE = Tile(128, 256, 64, 8, 3)
+_DEEP = "four stages fit there, and are the default"
 _MIDDLE = Tile(128, 128, 64, 8, 3)
 CASES = [
     *cases("bf16", "half", _LARGE),
+    *[
+        replace(case, stages=4, targets=DEEP, why=_DEEP)
+        for tile, layout in ((_LARGE, "tn"), (_MIDDLE, "nn"))
+        for case in cases("bf16", "half", tile, layout, y="fp32")[:1]
+    ],
     *cases("bf16", "half", _MIDDLE),
     *cases("bf16", "half", _MIDDLE, "nt", chain=True),
     *cases("bf16", "half", _MIDDLE, "tn", y="fp32"),

@@ -15,14 +15,33 @@ from torch import Tensor
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import INTERPRETED, Kernel
 from ..launch.launch_trace import Argument, aligned, before_launch
-from .gemm_config import Tile, count
+from .gemm_config import Tile
 from .gemm_operands import Pair
 from .gemm_tiles import GELU_AND_SUM, GROUP_OF_ROWS, apply_epilogue, place
+from .tile_cost import count
 
 _ALIGNMENT = 16  # bytes, of each row's address
 # Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
 _LEAST = 256
 _WORK = 2**32
+
+
+@triton.jit
+def _halves(total, BM: tl.constexpr, BN: tl.constexpr):
+    """The left and the right half of a tile."""
+    return tl.split(tl.permute(tl.reshape(total, (BM, 2, BN // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def _finish(
+    total, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Apply the epilogue to a part of a tile, and store it."""
+    row = (first_m + tl.arange(0, BM))[:, None]
+    column = (first_n + tl.arange(0, BN))[None, :]
+    total = apply_epilogue(total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND)
+    of_y.store([first_m, first_n], total.to(y.dtype.element_ty))
 
 
 @Kernel
@@ -31,6 +50,7 @@ def _persistent(
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
     CHAIN: tl.constexpr, ROUND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     if A_T:
         of_a = tl.make_tensor_descriptor(a, [k, m], [a_step, 1], [BK, BM])
@@ -40,9 +60,15 @@ def _persistent(
         of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
     else:
         of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
-    of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // 2])
+    # In parts, so that the results take less room and another stage fits. Those of the largest tile
+    # also take fewer registers, where an epilogue reads tensors.
+    PARTS: tl.constexpr = 4 if BN > 128 and (CHAIN is not None or x is not None) else 2
+    of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // PARTS])
     tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for tile in tl.range(
+        tl.program_id(0), tiles, tl.num_programs(0),
+        flatten=SPECIALIZE == 0, warp_specialize=SPECIALIZE,
+    ):  # fmt: skip
         tile_m, tile_n = place(tile, m, n, BM, BN, GROUP)
         first_m, first_n = tile_m * BM, tile_n * BN
         total = tl.zeros((BM, BN), tl.float32)
@@ -56,19 +82,28 @@ def _persistent(
             else:
                 v = of_b.load([done, first_n])
             total = tl.dot(u, v, total, input_precision="tf32" if KIND == "tf32" else "ieee")
-        # In two halves, so that the results take half the room and another stage fits.
-        halves = tl.permute(tl.reshape(total, (BM, 2, BN // 2)), (0, 2, 1))
-        left, right = tl.split(halves)
-        row = (first_m + tl.arange(0, BM))[:, None]
-        column = (first_n + tl.arange(0, BN // 2))[None, :]
-        left = apply_epilogue(
-            left, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND,
-        )  # fmt: skip
-        of_y.store([first_m, first_n], left.to(y.dtype.element_ty))
-        right = apply_epilogue(
-            right, bias, x, z, kept, row, column + BN // 2, m, n, x_row, z_row, CHAIN, ROUND,
-        )  # fmt: skip
-        of_y.store([first_m, first_n + BN // 2], right.to(y.dtype.element_ty))
+        left, right = _halves(total, BM, BN)
+        if PARTS == 2:
+            _finish(
+                left, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
+                CHAIN, ROUND, BM, BN // 2,
+            )  # fmt: skip
+            _finish(
+                right, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n + BN // 2,
+                CHAIN, ROUND, BM, BN // 2,
+            )  # fmt: skip
+        else:
+            for half in tl.static_range(2):
+                first = first_n + half * (BN // 2)
+                some, rest = _halves(right if half else left, BM, BN // 2)
+                _finish(
+                    some, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first,
+                    CHAIN, ROUND, BM, BN // 4,
+                )  # fmt: skip
+                _finish(
+                    rest, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m,
+                    first + BN // 4, CHAIN, ROUND, BM, BN // 4,
+                )  # fmt: skip
 
 
 @cache
@@ -122,7 +157,17 @@ def run(
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
-        (p.a_columns, p.b_columns, kind, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS),
+        (
+            p.a_columns,
+            p.b_columns,
+            kind,
+            *out,
+            tile.m,
+            tile.n,
+            tile.k,
+            GROUP_OF_ROWS,
+            tile.specialized,
+        ),
         warps=tile.warps,
         stages=tile.stages,
     )
@@ -135,16 +180,18 @@ def case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = Fa
     constants = (
         layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
-        tile.m, tile.n, tile.k, GROUP_OF_ROWS,
+        tile.m, tile.n, tile.k, GROUP_OF_ROWS, tile.specialized,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
     targets = ("sm_90", "sm_100")
     return Case(_persistent, types, constants, tile.warps, tile.stages, targets=targets, why=why)
 
 
-_LARGE = Tile(128, 256, 64, 8, 3)
+_LARGE = Tile(128, 256, 64, 8, 4)
 CASES = [
     *[case("bf16", "half", _LARGE, layout) for layout in ("nn", "nt", "tn")],
-    case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", chain=True),
-    case("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+    case("bf16", "half", _LARGE, "nt", chain=True),
+    case("bf16", "half", Tile(128, 128, 64, 8, 4), "nt", chain=True),
+    case("fp32", "tf32", Tile(128, 128, 32, 8, 4)),
+    case("bf16", "half", Tile(128, 256, 64, 4, 4, specialized=1)),
 ]

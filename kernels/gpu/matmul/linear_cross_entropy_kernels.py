@@ -25,21 +25,23 @@ def _chunks(x: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
     return list(zip(rows, reshape(target, (-1,)).split(torchs.CHUNK), strict=True))
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+def linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
+) -> Tensor:
     if not x.numel() or not weight.numel():
-        return torchs.linear_cross_entropy(x, weight, target, ignore_index)
+        return torchs.linear_cross_entropy(x, weight, target, ignore_index, dtype)
     losses = [
         row_losses(product(rows, weight.t()), wanted, ignore_index)
         for rows, wanted in _chunks(x, target)
     ]
-    return total(cat(losses), None, False, x.dtype)
+    return total(cat(losses), None, False, dtype or x.dtype)
 
 
 def linear_cross_entropy_with_grads(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not x.numel() or not weight.numel():
-        return torchs.linear_cross_entropy_with_grads(x, weight, target, ignore_index)
+        return torchs.linear_cross_entropy_with_grads(x, weight, target, ignore_index, dtype)
     chunks = _chunks(x, target)
     dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
     dw: Tensor | None = None
@@ -50,7 +52,8 @@ def linear_cross_entropy_with_grads(
         each, slope = row_losses_and_grad(product(rows, weight.t()), wanted, ignore_index)
         losses.append(each)
         copy_into(part, product(slope, weight))
-        dtype = weight.dtype if number == len(chunks) else wide_of(weight.dtype)
-        dw = product(slope.t(), rows, Epilogue(x=dw), dtype=dtype)
+        wide = wide_of(weight.dtype)
+        made = dtype or weight.dtype if number == len(chunks) else wide
+        dw = product(slope.t(), rows, Epilogue(x=dw), dtype=made)
     assert dw is not None
-    return total(cat(losses), None, False, x.dtype), dx.view(x.shape), dw
+    return total(cat(losses), None, False, dtype or x.dtype), dx.view(x.shape), dw

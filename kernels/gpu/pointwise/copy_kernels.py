@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import Kernel
-from ..launch.symbolic_numbers import through
+from ..launch.symbolic_numbers import runtime_scalars, through
 from .evaluate import Launch, plan
 from .expression import WORK, Writer
 from .scalar_functions import cast
@@ -90,6 +90,7 @@ def fill(y: Tensor, value: float | complex) -> Tensor:
     return y.fill_(value)
 
 
+@runtime_scalars("value")
 def full_like(x: Tensor, value: float | complex) -> Tensor:
     return fill(torch.empty_like(x), value)
 
@@ -282,11 +283,13 @@ def triangle(x: Tensor, diagonal: int, lower: bool, value: float = 0) -> Tensor 
     return y
 
 
+@runtime_scalars("diagonal")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     y = triangle(x, diagonal, True)
     return torch.tril(x, diagonal) if y is None else y
 
 
+@runtime_scalars("diagonal")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     y = triangle(x, diagonal, False)
     return torch.triu(x, diagonal) if y is None else y

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...scalar_expression import Adapt, adapt_of, is_declared
 from ..launch.aot_cases import Case
-from ..launch.symbolic_numbers import kind_of, through
+from ..launch.symbolic_numbers import kind_of, runtime_scalars, through
 from .codegen import generate
 from .copy_kernels import MOVED, fill
 from .evaluate import plan_dense
@@ -38,6 +38,8 @@ class Pointwise:
     `adapt` gives the kernel's function and its arguments for those of the torch function; from the
     torch function itself come shapes, dtypes and errors.
     """
+
+    runtime_scalars = ("args",)  # all numbers but those that `adapt` reads
 
     def __init__(self, torchs: Function, adapt: Adapt) -> None:
         self.torchs = torchs
@@ -159,6 +161,7 @@ def of_torch(function: Function) -> Function | None:
     return Pointwise(function, adapt)
 
 
+@runtime_scalars("value")
 def filled(x: Tensor, shape: Sequence[int], value: float | complex) -> Tensor:
     return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
 

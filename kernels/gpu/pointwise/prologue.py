@@ -52,7 +52,7 @@ class Prologue:
 
 @lru_cache(maxsize=1024)
 def function_of(expression: Expression, numbers: Sequence[float | int]) -> object:
-    """A function of Triton for the only output of an expression, with its numbers in it."""
+    """A function of Triton for the outputs of an expression, with its numbers in it."""
     text = _source(expression, numbers)
     return triton.jit(from_text(text, "chain_of_values", __name__=__name__, cast=cast))
 
@@ -66,8 +66,8 @@ def _source(expression: Expression, numbers: Sequence[float | int]) -> str:
         literal = repr(number) if abs(number) < float("inf") else f'float("{number}")'
         lines.append(f"    v{i} = tl.full((), {literal}, {kind_of(expression.inputs[i].dtype)})")
     lines += [f"    {line}" for line in steps_of(expression)]
-    (value,) = expression.outputs
-    lines.append(f"    return cast(v{value}, {kind_of(expression.dtype(value))})")
+    results = [f"cast(v{i}, {kind_of(expression.dtype(i))})" for i in expression.outputs]
+    lines.append(f"    return {', '.join(results)}")
     return "\n".join(lines) + "\n"
 
 

@@ -18,7 +18,7 @@ from ...philox import Ints, Rows
 from ...random_ref import Fill, Plan
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..launch.symbolic_numbers import through
+from ..launch.symbolic_numbers import runtime_scalars, through
 from ..pointwise.copy_kernels import copy_into
 from ..pointwise.scalar_functions import cast
 from ..sort.radix_sort import radix_sort
@@ -34,7 +34,7 @@ from .philox_kernels import (
     words_of,
 )
 
-_GROUPS = 256  # of one program
+GROUPS = 256  # of one program
 _EDGE = tl.constexpr(1.0 - 2.0**-24)
 _SQRT_TWO = tl.constexpr(2.0**0.5)
 
@@ -89,30 +89,41 @@ def _pair(even, odd, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
 
 @triton.jit
 def _finish(
-    v, x, at, mask, KIND: tl.constexpr, OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr
-):
-    """The value in the result's type; for dropout, rounded and then multiplied by the input."""
+    v, x, x1, x2, at, mask,
+    OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr, CHAIN: tl.constexpr,
+):  # fmt: skip
+    """The value in the result's type; for dropout, rounded and then multiplied by the input.
+
+    CHAIN is a function of what dropout gives, and of elements of two tensors.
+    """
     v = cast(v, OUT)
     if TIMES:
         v = (v.to(REAL) * tl.load(x + at, mask=mask).to(REAL)).to(OUT)
+    if CHAIN is not None:
+        v1, v2 = v, v  # for what is not there, and not used
+        if x1 is not None:
+            v1 = tl.load(x1 + at, mask=mask)
+        if x2 is not None:
+            v2 = tl.load(x2 + at, mask=mask)
+        v = CHAIN(v, v1, v2, v)
     return v
 
 
 @Kernel
 def _fill(
-    out, x, rows, width, size0, size1,
+    out, x, x1, x2, rows, width, size0, size1,
     seed: tl.int64, call: tl.int64, start: tl.int64, length: tl.int64,
     stride0: tl.int64, stride1: tl.int64, stride2: tl.int64,
     a: tl.int64, b: tl.int64, c: tl.int64, d: tl.int64, e: tl.int64, f: tl.int64,
     KIND: tl.constexpr, DOUBLE: tl.constexpr, WIDE: tl.constexpr, ONE_ROW: tl.constexpr,
-    WHOLE: tl.constexpr, TIMES: tl.constexpr, GROUPS: tl.constexpr,
+    WHOLE: tl.constexpr, TIMES: tl.constexpr, CHAIN: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
     """Rows of `length` elements; each row spans `width` groups.
 
     Row i0 + size0 * (i1 + size1 * i2) begins at start + i0 * stride0 + i1 * stride1 + i2 * stride2.
     WHOLE: there is one row, which begins with a group.
     """
-    OUT: tl.constexpr = out.dtype.element_ty
+    OUT: tl.constexpr = out.dtype.element_ty if CHAIN is None else x.dtype.element_ty
     REAL: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     LANES: tl.constexpr = 2 if WIDE else 4
     TILE: tl.constexpr = GROUPS * LANES
@@ -145,34 +156,37 @@ def _fill(
         at = tl.reshape(row[:, None] * length + column, (TILE,))
         inside = tl.reshape(inside, (TILE,))
     if WHOLE and (tl.program_id(0).to(tl.int64) + 1) * TILE <= length:  # 16 bytes at once
-        tl.store(out + at, _finish(v, x, at, None, KIND, OUT, REAL, TIMES))
+        tl.store(out + at, _finish(v, x, x1, x2, at, None, OUT, REAL, TIMES, CHAIN))
     else:
-        made = _finish(v, x, at, inside, KIND, OUT, REAL, TIMES)
+        made = _finish(v, x, x1, x2, at, inside, OUT, REAL, TIMES, CHAIN)
         tl.store(out + at, made, mask=inside)
 
 
-def _run(
+def fill_box(
     plan: Plan, out: Tensor, shape: Ints, offset: Ints, seed: int, call: int,
-    x: Tensor | None = None,
+    x: Tensor | None = None, beside: Sequence[Tensor] = (), chain: object = None,
 ) -> Tensor:  # fmt: skip
-    """Fill `out` with the box of its size from `offset` on; x, of its shape, is dropout's input."""
+    """Fill `out` with the box of its size from `offset` on; x, of its shape, is dropout's input.
+
+    `chain` is a function of Triton of what dropout gives, and of up to two tensors beside it.
+    """
     if out.numel() == 0:
         return out
     rows = Rows.of_box(shape, offset, tuple(out.shape))
     lanes = 2 if plan.wide else 4
     numbers = [signed(n) if isinstance(n, int) else as_bits(n) for n in plan.numbers]
     six = (*numbers, *(0,) * 6)[:6]
-    double = out.dtype is torch.float64 and plan.kind != "trunc_normal"
+    real = out if x is None else x
+    double = real.dtype is torch.float64 and plan.kind != "trunc_normal"
     seed, call = through(signed, seed), through(signed, call)
 
-    def fill(table: Tensor, given: Tensor, start: int, outer: Sequence[tuple[int, int]]) -> None:
+    def fill(tables: Sequence[Tensor], start: int, outer: Sequence[tuple[int, int]]) -> None:
         if len(outer) > 3:  # more dims than the kernel takes: one launch for each place in one
             (count, stride), *rest = outer
-            parts = zip(table.chunk(count), given.chunk(count), strict=True)
-            for i, (part, source) in enumerate(parts):
-                fill(part, source, start + i * stride, rest)
+            for i, parts in enumerate(zip(*[t.chunk(count) for t in tables], strict=True)):
+                fill(parts, start + i * stride, rest)
             return
-        count, length = table.shape
+        count, length = tables[0].shape
         one_row = count == 1
         whole = one_row and start % lanes == 0
         width = (length + start % lanes + lanes - 1) // lanes
@@ -180,15 +194,15 @@ def _run(
             width = (length + 2 * lanes - 2) // lanes
         (size0, stride0), (size1, stride1), (_, stride2) = (*reversed(outer), *[(1, 0)] * 3)[:3]
         _fill.launch(
-            (-(-count * width // _GROUPS),),
-            (table, given, count, width, size0, size1, seed, call, start, length,
-             stride0, stride1, stride2, *six),
-            (plan.kind, double, plan.wide, one_row, whole, x is not None, _GROUPS),
+            (-(-count * width // GROUPS),),
+            (*tables, *[None] * (4 - len(tables)), count, width, size0, size1, seed, call, start,
+             length, stride0, stride1, stride2, *six),
+            (plan.kind, double, plan.wide, one_row, whole, x is not None, chain, GROUPS),
             fused=False,
         )  # fmt: skip
 
-    table = out.view(rows.count, rows.length)
-    fill(table, table if x is None else x.view(table.shape), rows.start, rows.outer)
+    tables = [each.view(rows.count, rows.length) for each in (out, real, *beside)]
+    fill(tables, rows.start, rows.outer)
     return out
 
 
@@ -196,13 +210,14 @@ def _by_triton(reference: Fill) -> Fill:
     """The same boxes as the reference, whose plan it takes."""
     plan = unwrap(reference)
 
+    @runtime_scalars("seed", "call")
     def run(
         shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor:  # fmt: skip
         planned: Plan = plan(**options)
         out = torch.empty(size, dtype=planned.dtype, device=device)
-        return _run(planned, out, shape, offset, seed, call)
+        return fill_box(planned, out, shape, offset, seed, call)
 
     return run
 
@@ -218,12 +233,14 @@ dropout_mask = _by_triton(reference.dropout_mask)
 words_of_64_bits = _by_triton(reference.words_of_64_bits)
 
 
+@runtime_scalars("seed", "call")
 def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
     plan: Plan = unwrap(reference.dropout_mask)(p=p, dtype=x.dtype)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    return _run(plan, y, shape, offset, seed, call, x.contiguous())
+    return fill_box(plan, y, shape, offset, seed, call, x.contiguous())
 
 
+@runtime_scalars("seed", "call")
 def randperm(
     n: int, *, seed: int, call: int, dtype: torch.dtype = torch.int64,
     device: torch.device | str = "cpu",
@@ -241,8 +258,8 @@ def randperm(
 
 
 def _case(dtype: str, kind: str, wide: bool, whole: bool, times: bool = False) -> Case:
-    pointers = (f"*{dtype}", f"*{dtype}")
-    constants = (kind, dtype == "fp64", wide, True, whole, times, _GROUPS)
+    pointers = (f"*{dtype}", f"*{dtype}", None, None)
+    constants = (kind, dtype == "fp64", wide, True, whole, times, None, GROUPS)
     return Case(_fill, pointers, constants, fused=False)
 
 

@@ -1,7 +1,7 @@
-"""Cross entropy: one pass for the logsumexp. The backward pass recomputes the softmax.
+"""Cross entropy: one pass for the logsumexp. The backward pass makes the softmax from it, in one.
 
-Nothing of the size of the logits is saved. Backward reads the logits once from memory and once from
-the cache.
+Nothing of the size of the logits is saved. Where the logsumexp was not kept, backward reads the
+logits once from memory and once from the cache.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def below(
 ):  # fmt: skip
     """(a, b) so that v - a - b is the logarithm of v's probability."""
     nothing = tl.zeros((BK,), WIDE)
-    if LSE == "found":
+    if LSE == "given":
+        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
+    elif LSE == "none":
+        return nothing, nothing
+    else:
         top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
         return base(top), tl.log(total)
-    elif LSE == "given":
-        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
-    else:
-        return nothing, nothing
 
 
 @triton.jit
@@ -57,10 +57,11 @@ def share_of(smoothing: tl.constexpr, total, WIDE: tl.constexpr, BK: tl.constexp
 
 @Kernel
 def _cross_entropy(
-    x, target, weight, lse, y, kept, n, inner, offset, total, ignored,
+    x, target, weight, lse, y, found, kept, n, inner, offset, total, ignored,
     LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
+    """`found` is where the logarithms of the sums of exponentials are wanted, too."""
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
     wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
@@ -68,6 +69,8 @@ def _cross_entropy(
     here = inside & (wanted != ignored) & (local >= 0) & (local < n)
     own = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
     a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    if found is not None:
+        tl.store(found + index, a + b, mask=inside)
     loss = ((a - own) + b) * (1.0 - SMOOTHING)
     if WEIGHTED:
         loss *= tl.load(weight + tl.where(here, wanted, 0), mask=here, other=0.0).to(WIDE)
@@ -128,7 +131,10 @@ def _cross_entropy_grad(
     MEAN: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    """Without dy it is 1; `losses` is where the losses themselves are wanted, too."""
+    """Without dy it is 1; `losses` is where the losses themselves are wanted, too.
+
+    Where LSE is "once", the bits are those of the loss and then of the gradient from its lse.
+    """
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
     wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
@@ -155,7 +161,11 @@ def _cross_entropy_grad(
         here = (local >= 0) & (local < n)
         logit = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0)
         lost = (a - logit.to(WIDE)) + b
-        tl.store(losses + index, tl.where(here, lost, 0.0), mask=inside)
+        lost = tl.where(here, lost, 0.0).to(losses.dtype.element_ty)
+        tl.store(losses + index, lost, mask=inside)
+    if LSE == "once":
+        a += b
+        b = tl.zeros((BK,), WIDE)
     at = tl.arange(0, BR)
     # From the end on: what was read last is still in the cache.
     NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
@@ -220,14 +230,17 @@ def _length(x: Tensor | None) -> int:
 
 def _losses(
     x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes,
-    form: str, dtype: torch.dtype, config: Config | None = None,
+    form: str, dtype: torch.dtype, found: Tensor | None = None, like: torch.dtype | None = None,
+    config: Config | None = None,
 ) -> Tensor:  # fmt: skip
-    """The loss of each target."""
+    """The loss of each target, added up in blocks as for logits of the dtype `like`."""
     check_targets(target, classes)
     dense, outer, n, inner = _sizes(x)
-    t = _SHARED.of(x.dtype, outer, n, inner, config)
+    t = _SHARED.of(like or x.dtype, outer, n, inner, config)
     y = torch.empty(target.shape, dtype=dtype, device=x.device)
-    pointers = (dense, target.contiguous(), dense_or_none(weight), dense_or_none(lse), y)
+    pointers = (
+        dense, target.contiguous(), dense_or_none(weight), dense_or_none(lse), y, found
+    )  # fmt: skip
     constants = (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)])
     t.launch(_cross_entropy, pointers, _numbers(classes), constants)
     return y
@@ -271,34 +284,83 @@ def cross_entropy(
 
 def whole_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
-    ignore_index: int, smoothing: float,
+    ignore_index: int, smoothing: float, dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    dim = 1 if x.ndim > 1 else 0
-    fits = _suits(x) and target.shape == x.shape[:dim] + x.shape[dim + 1 :]
-    if not fits or target.dtype.is_floating_point:
-        attrs = (log_input, reduction, ignore_index, smoothing)
+    if not _fits(x, target):
+        attrs = (log_input, reduction, ignore_index, smoothing, dtype)
         return torchs.whole_cross_entropy(x, target, weight, *attrs)
-    classes = Classes(0, x.shape[dim], ignore_index, smoothing)
+    return _whole(x, target, weight, log_input, reduction, ignore_index, smoothing, dtype, None)
+
+
+def whole_cross_entropy_with_lse(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int,
+    smoothing: float, dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    attrs = (reduction, ignore_index, smoothing, dtype)
+    if not _fits(x, target):
+        return torchs.whole_cross_entropy_with_lse(x, target, weight, *attrs)
+    found = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
+    return _whole(x, target, weight, False, *attrs, found), found
+
+
+def _fits(x: Tensor, target: Tensor) -> bool:
+    dim = 1 if x.ndim > 1 else 0
+    alike = target.shape == x.shape[:dim] + x.shape[dim + 1 :]
+    return alike and _suits(x) and not target.dtype.is_floating_point
+
+
+def _whole(
+    x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float, dtype: torch.dtype | None, found: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The loss; where `found` is given, the logarithms of the sums are written there."""
+    classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
     form = "none" if log_input else "found"
-    wide = wide_of(x.dtype)
-    dtype = x.dtype if reduction == "none" else wide
-    each = _losses(x, target, weight, None, classes, form, dtype)
+    wide, dtype = wide_of(x.dtype), dtype or x.dtype
+    of_each = dtype if reduction == "none" else wide
+    each = _losses(x, target, weight, None, classes, form, of_each, found, dtype)
+    return _reduced(each, target, weight, classes, reduction, dtype)
+
+
+def _reduced(
+    each: Tensor, target: Tensor, weight: Tensor | None, classes: Classes, reduction: str,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """The sum or the mean of the losses, or what they are."""
     if reduction == "none":
         return each
     if reduction == "sum":
-        return reduce_dims(each, tuple(range(each.ndim)), False, "sum", x.dtype, wide)
-    y = torch.empty((), dtype=x.dtype, device=x.device)
-    _run_totals(target, weight, each, y, classes, wide)
+        return reduce_dims(each, tuple(range(each.ndim)), False, "sum", dtype, each.dtype)
+    y = torch.empty((), dtype=dtype, device=each.device)
+    _run_totals(target, weight, each, y, classes, each.dtype)
     return y
+
+
+def whole_cross_entropy_and_grad(
+    dy: Tensor | None, x: Tensor, target: Tensor, reduction: str, ignore_index: int,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    if not _fits(x, target):
+        return torchs.whole_cross_entropy_and_grad(dy, x, target, reduction, ignore_index, dtype)
+    classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, 0.0)
+    check_targets(target, classes)
+    wide, of_loss = wide_of(x.dtype), dtype or x.dtype
+    each = of_loss if reduction == "none" else wide
+    losses = torch.empty(target.shape, dtype=each, device=x.device)
+    # Sums of exponentials are added up in the blocks of the loss alone.
+    _, outer, n, inner = _sizes(x)
+    t = _SHARED.of(of_loss, outer, n, inner)
+    dx = _grad(dy, x, target, None, None, classes, "once", reduction == "mean", losses, t=t)
+    return _reduced(losses, target, None, classes, reduction, of_loss), dx
 
 
 def _grad(
     dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
-    config: Config | None = None,
+    config: Config | None = None, t: Tiles | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
-    t = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
+    t = t or _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     wide = wide_of(x.dtype)
     sums = _sums(target, weight, classes, wide, mean)
@@ -324,14 +386,14 @@ def cross_entropy_grad(
 
 def whole_cross_entropy_grad(
     dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
-    ignore_index: int, smoothing: float,
+    ignore_index: int, smoothing: float, lse: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     if not _suits(x):
-        attrs = (log_input, reduction, ignore_index, smoothing)
+        attrs = (log_input, reduction, ignore_index, smoothing, lse)
         return torchs.whole_cross_entropy_grad(dy, x, target, weight, *attrs)
     classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
-    form = "none" if log_input else "found"
-    return _grad(dy, x, target, weight, None, classes, form, reduction == "mean")
+    form = "none" if log_input else "found" if lse is None else "given"
+    return _grad(dy, x, target, weight, lse, classes, form, reduction == "mean")
 
 
 def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
@@ -374,7 +436,7 @@ def _call(x: Tensor) -> tuple[Tensor, Tensor, Classes]:
 
 def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
     rows, target, classes = _call(x)
-    return lambda: _losses(rows, target, None, None, classes, "found", rows.dtype, config)
+    return lambda: _losses(rows, target, None, None, classes, "found", rows.dtype, config=config)
 
 
 def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
@@ -388,7 +450,7 @@ _NUMBERS = ("i32",) * 5 + ("i32?",)
 
 
 def _case(x: str, *tile: int, warps: int) -> Case:
-    types = (x, "*i64", None, None, "*fp32", *_NUMBERS)
+    types = (x, "*i64", None, None, "*fp32", "*fp32", *_NUMBERS)
     return Case(_cross_entropy, types, ("found", False, 0.0, tl.float32, *tile), warps)
 
 
@@ -411,14 +473,16 @@ CASES = [
     for *tile, warps in ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
 ]
 _TARGETS = ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?")
-_PART = ("*fp32", "*i64", *("*fp32",) * 3, *_NUMBERS)
+_PART = ("*fp32", "*i64", *("*fp32",) * 3, None, *_NUMBERS)
 _GIVEN = (*("*fp32",) * 2, "*i64", *("*fp32",) * 4, None, *_NUMBERS)
 _LOSSES = ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS)
+_ONCE = ("*bf16", None, "*i64", None, None, "*fp32", "*bf16", "*fp32", *_NUMBERS)
 CASES += [
     Case(_target_weights, _TARGETS, (True, 0.1, tl.float32, 1024)),
     Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
     Case(_cross_entropy_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
     Case(_cross_entropy_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), 16),
+    Case(_cross_entropy_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
     Case(
         _totals,
         ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),

@@ -25,8 +25,8 @@ from .row_configs import Form, Shared, as_rows
 from .variance_kernels import welford
 
 Shape = tuple[int, ...]
-_WIDEST = 8192  # columns of which x, dy, weight and the two sums fit in the registers of 16 warps
-_PROGRAMS = 264
+WIDEST = 8192  # columns of which x, dy, weight and the two sums fit in the registers of 16 warps
+PROGRAMS = 264
 
 
 @triton.jit
@@ -41,6 +41,34 @@ def squares_of(
         v = tl.load(x + first[:, None] + (start + at)[None, :], mask=mask, other=0.0).to(WIDE)
         total += v * v
     return tl.sum(total, 1)
+
+
+@triton.jit
+def unit_of(
+    u, mean, rstd, row, inside, mask, n, eps,
+    CENTRED: tl.constexpr, KEPT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Whole rows of deviation 1, and the reciprocals of their deviations, which may be kept."""
+    if KEPT:
+        if CENTRED:
+            u -= tl.load(mean + row, mask=inside, other=0.0).to(WIDE)[:, None]
+        r = tl.load(rstd + row, mask=inside, other=0.0).to(WIDE)
+    else:
+        if CENTRED:
+            u -= (tl.sum(u, 1) / n)[:, None]
+        squares = tl.where(mask, u * u, 0.0)
+        r = 1.0 / tl.sqrt(tl.sum(squares, 1) / n + eps.to(WIDE))
+    return tl.where(mask, u * r[:, None], 0.0), r
+
+
+@triton.jit
+def slope_of(g, u, w, r, n, CENTRED: tl.constexpr):
+    """The gradient of rows, from that of what the norm gave."""
+    g_w = g * w
+    slope = g_w - u * (tl.sum(g_w * u, 1) / n)[:, None]
+    if CENTRED:
+        slope -= (tl.sum(g_w, 1) / n)[:, None]
+    return slope * r[:, None]
 
 
 @Kernel
@@ -65,23 +93,11 @@ def _norm_grad(
         where = row.to(tl.int64)[:, None] * n + at[None, :]
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
-        if KEPT:
-            if CENTRED:
-                u -= tl.load(mean + row, mask=inside, other=0.0).to(WIDE)[:, None]
-            r = tl.load(rstd + row, mask=inside, other=0.0).to(WIDE)
-        else:
-            if CENTRED:
-                u -= (tl.sum(u, 1) / n)[:, None]
-            squares = tl.where(mask, u * u, 0.0)
-            r = 1.0 / tl.sqrt(tl.sum(squares, 1) / n + eps.to(WIDE))
-        u = tl.where(mask, u * r[:, None], 0.0)
+        u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTRED, KEPT, WIDE)
         dw += g * u
-        g_w = g * w
-        slope = g_w - u * (tl.sum(g_w * u, 1) / n)[:, None]
         if CENTRED:
             db += g
-            slope -= (tl.sum(g_w, 1) / n)[:, None]
-        tl.store(dx + where, (slope * r[:, None]).to(dx.dtype.element_ty), mask=mask)
+        tl.store(dx + where, slope_of(g, u, w, r, n, CENTRED).to(dx.dtype.element_ty), mask=mask)
     # This program's row of (programs, 2 or 1, n).
     parts = 2 if CENTRED else 1
     out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
@@ -166,11 +182,11 @@ def _weight_grad(
 
 def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     block = power_of_2(n)
-    several = max(min(4096 // block, power_of_2(cdiv(outer, _PROGRAMS))), 1)
+    several = max(min(4096 // block, power_of_2(cdiv(outer, PROGRAMS))), 1)
     return Tiles(outer, n, inner, True, several, block, 1, block, _warps(several * block))
 
 
-_SHARED = Shared("norm_grad", _rule, whole=True)
+SHARED = Shared("norm_grad", _rule, whole=True)
 
 
 def _run(
@@ -185,20 +201,21 @@ def _run(
     w = None if weight is None else weight.contiguous()
     of_weight = x.dtype if weight is None else weight.dtype
     kept = rstd is not None
-    if n > _WIDEST:
+    if n > WIDEST:
         if rstd is None:
             mean, rstd = (torch.empty(rows, dtype=wide, device=x.device) for _ in range(2))
         assert rstd is not None
         sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centred, kept))
     else:
-        t = _SHARED.of(x.dtype, rows, n, 1, config)
-        programs = min(t.programs, _PROGRAMS)
+        t = SHARED.of(x.dtype, rows, n, 1, config)
+        programs = min(t.programs, PROGRAMS)
         sums = torch.empty((programs, 2 if centred else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
             (dy, x, w, mean, rstd, dx, sums, rows, n, eps),
             (centred, kept, w is not None, TRITON[wide], t.kept_block, t.block),
             warps=t.warps,
+            fused=False,
         )
     return dx, reduce_dims(sums, (0,), False, "sum", of_weight, wide)
 
@@ -269,14 +286,15 @@ _BF16 = ("*bf16",) * 3
 
 def _case(x: str, centred: bool, kept: bool, several: int, block: int, warps: int) -> Case:
     types = (x, x, x, "*fp32", "*fp32", x, "*fp32")
-    return Case(_norm_grad, types, (centred, kept, True, tl.float32, several, block), warps)
+    constants = (centred, kept, True, tl.float32, several, block)
+    return Case(_norm_grad, types, constants, warps, fused=False)
 
 
 def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
     return [_case(x, centred, centred, *form[1:], warps) for centred in (True, False)]
 
 
-TUNED = [_SHARED.tuned(SIZES, _tuned, _cases)]
+TUNED = [SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
     _case("*bf16", centred, kept, several, block, _warps(several * block))
     for centred, kept, several, block in (

@@ -1,7 +1,8 @@
 """layer_norm and rms_norm: one program for one or a few rows.
 
 The statistics are computed in two passes, or by Welford's algorithm. Rows of up to 32768 elements
-stay in registers; wider ones are read twice.
+stay in registers; wider ones are read twice. Products and sums are not contracted to fma, so that a
+norm with chains before and after it (`norm_chain_kernels.py`) has the same bits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,28 @@ __all__ = ["layer_norm_grad", "layer_norm_with_stats_grad", "rms_norm_grad"]
 
 
 @triton.jit
-def _scaled(v, weight, bias, r, inside, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+def normalised(
+    v, mask, n, eps, CENTRED: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """Whole rows of deviation 1, their mean, and the reciprocals of their deviations.
+
+    `EXACT` are values that are not narrower than the sums: those would be less exact than the mean
+    is anyway.
+    """
+    average = tl.zeros((v.shape[0],), WIDE)
+    if CENTRED:
+        average = tl.sum(v, 1) / n
+        v = tl.where(mask, v - average[:, None], 0.0)
+        if EXACT:
+            rest = tl.sum(v, 1) / n
+            average += rest
+            v = tl.where(mask, v - rest[:, None], 0.0)
+    r = 1.0 / tl.sqrt(tl.sum(v * v, 1) / n + eps.to(WIDE))
+    return v * r[:, None], average, r
+
+
+@triton.jit
+def scaled(v, weight, bias, r, inside, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
     if WEIGHT:
         v *= tl.load(weight + r, mask=inside, other=0.0).to(v.dtype)[None, :]
     if BIAS:
@@ -50,21 +72,14 @@ def _norm(
 ):  # fmt: skip
     row, first, inside = first_of(rows, n, 1, True, BK)
     at = tl.arange(0, BR)
-    average = tl.zeros((BK,), WIDE)
     if ONE:
         mask = inside[:, None] & (at < n)[None, :]
         v = tl.load(x + first[:, None] + at[None, :], mask=mask, other=0.0).to(WIDE)
-        if CENTRED:
-            average = tl.sum(v, 1) / n
-            v = tl.where(mask, v - average[:, None], 0.0)
-            if x.dtype.element_ty == WIDE:  # narrow ones are less exact than the mean is anyway
-                rest = tl.sum(v, 1) / n
-                average += rest
-                v = tl.where(mask, v - rest[:, None], 0.0)
-        r = 1.0 / tl.sqrt(tl.sum(v * v, 1) / n + eps.to(WIDE))
-        v = _scaled(v * r[:, None], weight, bias, at, at < n, WEIGHT, BIAS)
+        v, average, r = normalised(v, mask, n, eps, CENTRED, x.dtype.element_ty == WIDE, WIDE)
+        v = scaled(v, weight, bias, at, at < n, WEIGHT, BIAS)
         tl.store(y + first[:, None] + at[None, :], v.to(y.dtype.element_ty), mask=mask)
     else:
+        average = tl.zeros((BK,), WIDE)
         if CENTRED:
             _, average, squares = welford(x, first, 0, n, n, 1, inside, WIDE, BK, BR)
         else:
@@ -76,14 +91,14 @@ def _norm(
             where = first[:, None] + c[None, :]
             v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
             v = (v - average[:, None]) * r[:, None]
-            v = _scaled(v, weight, bias, c, c < n, WEIGHT, BIAS)
+            v = scaled(v, weight, bias, c, c < n, WEIGHT, BIAS)
             tl.store(y + where, v.to(y.dtype.element_ty), mask=mask)
     if KEPT:
         tl.store(mean + row, average, mask=inside)
         tl.store(rstd + row, r, mask=inside)
 
 
-_SHARED = Shared("norm", lambda dtype, outer, n, inner: holding(outer, n, inner, 32768))
+SHARED = Shared("norm", lambda dtype, outer, n, inner: holding(outer, n, inner, 32768))
 
 
 def _run(
@@ -100,7 +115,7 @@ def _run(
         statistics = (*lead, *(1,) * len(shape))
         mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
     columns = prod(shape)
-    t = _SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
+    t = SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
     one = t.block >= columns
     _norm.launch(
         t.grid,
@@ -108,6 +123,7 @@ def _run(
         (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
          t.block),
         warps=t.warps,
+        fused=False,
     )  # fmt: skip
     return y, mean, rstd
 
@@ -147,7 +163,7 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
 def _case(x: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
     types = (*(x,) * 4, "*fp32", "*fp32")
     constants = (centred, True, centred, centred, one, tl.float32, kept, block)
-    return Case(_norm, types, constants, warps)
+    return Case(_norm, types, constants, warps, fused=False)
 
 
 def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
@@ -155,7 +171,7 @@ def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
     return [_case(x, centred, block >= n, kept, block, warps) for centred in (True, False)]
 
 
-TUNED = [_SHARED.tuned(SIZES, _tuned, _cases)]
+TUNED = [SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
     _case(dtype, centred, one, kept, block, min(max(kept * block // 1024, 1), 16))
     for dtype in ("*bf16", "*fp32")

@@ -66,7 +66,7 @@ def finished(v, count, FINISH: tl.constexpr, ORDER: tl.constexpr):
 
 
 @triton.jit
-def _chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
+def chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
     """A function of v and of the elements of the others; of those not there it uses nothing."""
     v1, v2, v3 = v, v, v
     if x1 is not None:
@@ -102,7 +102,7 @@ def _reduce(
         place = r[None, :].to(tl.int64) * step
         v = tl.load(x + place, mask=mask, other=0)
         if CHAIN is not None:
-            v = _chained(v, x1, x2, x3, first + place, mask, CHAIN)
+            v = chained(v, x1, x2, x3, first + place, mask, CHAIN)
             if whole is not None:
                 tl.store(whole + (first + place), v, mask=mask)
         if MAP == "nonzero":

@@ -1,9 +1,11 @@
-"""Radix sort of rows of any length, by four bits of their keys at a time, the lowest first.
+"""Radix sort of rows of any length, by eight bits of their keys at a time, the lowest first.
 
 The digits of each block are counted. Running sums of these counts, over digits first and then over
-blocks, give the position at which the elements of a block with a digit begin. Each element is moved
-there, behind those of its digit that come before it in its block. So the sort is stable and
-deterministic. Values are moved unchanged; keys are computed from them where needed.
+blocks, give the position at which the elements of a block with a digit begin. A block is then
+sorted by its digits, so that neighbours are written side by side, and each element is moved to its
+position. So the sort is stable and deterministic. Values are moved unchanged; keys are computed
+from them where needed. Source: Satish, Harris and Garland, "Designing efficient sorting algorithms
+for manycore GPUs" (2009).
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from ..launch.jit_kernel import Kernel
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from ..reduce.scan_kernels import scan
 
-_BITS = 4  # of a digit: with 16 digits a block writes runs of whole lines
-_BLOCK = 1024
+_BITS = 8  # of a digit
+_DIGITS = tl.constexpr(1 << _BITS)
+_BLOCK = (
+    2048  # of which each digit has eight elements on average: 32 bytes that are written at once
+)
 _WARPS = 8
 # The bits of `natural` that differ between numbers of a type.
 _OF_FLOATS = {
@@ -65,20 +70,8 @@ def natural(v):
 def _digits(v, shift, LEAST: tl.constexpr, DESCENDING: tl.constexpr):
     """The digits of the values' keys. The smallest integer has zeros only."""
     key = natural(v) if v.dtype.is_floating() else ordered(v) ^ LEAST
-    digit = ((key >> shift.to(key.dtype)) & 15).to(tl.int32)
-    return 15 - digit if DESCENDING else digit
-
-
-@triton.jit
-def _field(digit):
-    """The bit offset of a digit's count in a number that packs four counts."""
-    return ((digit & 3) * 16).to(tl.int64)
-
-
-@triton.jit
-def _ones(digit, wanted):
-    """A one in the field of each wanted digit."""
-    return tl.where(wanted, tl.full(digit.shape, 1, tl.int64) << _field(digit), 0)
+    digit = ((key >> shift.to(key.dtype)) & (_DIGITS - 1)).to(tl.int32)
+    return _DIGITS - 1 - digit if DESCENDING else digit
 
 
 @triton.jit
@@ -97,12 +90,11 @@ def _count(
     row, block = _of_program(blocks)
     at = block * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + row * n + at, mask=at < n, other=0)
-    digit = _digits(v, shift, LEAST, DESCENDING)
-    fields = tl.arange(0, 4)
-    for four in tl.static_range(4):
-        found = tl.sum(_ones(digit, (at < n) & (digit >> 2 == four)), 0)
-        found = (found >> _field(fields)) & 0xFFFF
-        tl.store(counts + (row * 16 + four * 4 + fields) * blocks + block, found.to(tl.int32))
+    digit = tl.where(at < n, _digits(v, shift, LEAST, DESCENDING), 0)
+    digits = tl.arange(0, _DIGITS)
+    missing = tl.maximum((block + 1) * BLOCK - n, 0).to(tl.int32)  # counted as zeros
+    found = tl.histogram(digit, _DIGITS) - tl.where(digits == 0, missing, 0)
+    tl.store(counts + (row * _DIGITS + digits) * blocks + block, found)
 
 
 @Kernel
@@ -111,20 +103,22 @@ def _place(
     FIRST: tl.constexpr, LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, block = _of_program(blocks)
-    at = block * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    v = tl.load(x + row * n + at, mask=inside, other=0)
-    digit = _digits(v, shift, LEAST, DESCENDING)
-    before = tl.zeros((BLOCK,), tl.int32)
-    for four in tl.static_range(4):
-        wanted = inside & (digit >> 2 == four)
-        ones = tl.cumsum(_ones(digit, wanted), 0) >> _field(digit)
-        before = tl.where(wanted, (ones & 0xFFFF).to(tl.int32) - 1, before)
-    group = (row * 16 + digit) * blocks + block
-    begin = tl.load(ends + group, mask=inside, other=0)
-    begin -= tl.load(counts + group, mask=inside, other=0)
-    to = row * n + begin + before
-    place = at if FIRST else tl.load(order + row * n + at, mask=inside, other=0)
+    own = tl.arange(0, BLOCK)
+    inside = block * BLOCK + own < n
+    begin = row * n + block * BLOCK
+    v = tl.load(x + begin + own, mask=inside, other=0)
+    digit = tl.where(inside, _digits(v, shift, LEAST, DESCENDING), _DIGITS)
+    packed = tl.sort(digit * BLOCK + own)  # all differ, so equal digits keep their order
+    digit, source = packed // BLOCK, packed % BLOCK
+    group = (row * _DIGITS + tl.arange(0, _DIGITS)) * blocks + block
+    count = tl.load(counts + group)
+    # The first of a digit goes to `ends - count`, and stands at `cumsum - count` in the block.
+    shifted = tl.load(ends + group) - tl.cumsum(count, 0)
+    to = row * n + tl.gather(shifted, tl.minimum(digit, _DIGITS - 1), 0) + own
+    v = tl.load(x + begin + source, mask=inside, other=0)  # from the first-level cache
+    place = block * BLOCK + source
+    if not FIRST:
+        place = tl.load(order + begin + source, mask=inside, other=0).to(tl.int64)
     tl.store(values + to, v.to(values.dtype.element_ty), mask=inside)
     tl.store(indices + to, place.to(indices.dtype.element_ty), mask=inside)
 
@@ -149,7 +143,7 @@ def radix_sort(
     grid = (rows * blocks,)
     shifts, least = _shifts(x.dtype, most)
     constants = (least, descending, block)
-    counts = torch.empty((rows, 16 * blocks), dtype=torch.int32, device=x.device)
+    counts = torch.empty((rows, blocks << _BITS), dtype=torch.int32, device=x.device)
     # Between the passes numbers stand in as few bytes as hold them.
     narrow = x.dtype if most is None or most >= 2**31 else torch.int32
     places = torch.int32 if n < 2**31 else torch.int64
@@ -158,7 +152,7 @@ def radix_sort(
         last = shift == shifts[-1]
         values = torch.empty(x.shape, dtype=dtype if last else narrow, device=x.device)
         indices = torch.empty(x.shape, dtype=torch.int64 if last else places, device=x.device)
-        _count.launch(grid, (x, counts, n, blocks, shift), constants)
+        _count.launch(grid, (x, counts, n, blocks, shift), constants, warps=_WARPS)
         ends = scan(counts, 1, False, False)
         _place.launch(
             grid,
@@ -174,7 +168,7 @@ def radix_sort(
 _PLACED = ("*i32", "*i64")  # counts, ends
 
 CASES = [
-    Case(_count, (kind, "*i32", "i32", "i32?", "i64?"), (least, False, _BLOCK))
+    Case(_count, (kind, "*i32", "i32", "i32?", "i64?"), (least, False, _BLOCK), _WARPS)
     for kind, least in (("*fp32", 0), ("*i64", 0), ("*i64", -(2**63)))
 ]
 CASES += [

@@ -70,6 +70,7 @@ def _update(
         UPDATE_BLOCK(row, at, there, factors, rate, scale, DTYPE, WIDE, MAXIMIZE, SCALED, ALIGNED)
 
 
+_NAMES = {tl.float16: "float16", tl.bfloat16: "bfloat16"}
 _PARAMETERS = (
     "row, at, mask, factors, rate, scale, DTYPE: tl.constexpr, WIDE: tl.constexpr, "
     "MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, ALIGNED: tl.constexpr"
@@ -84,14 +85,17 @@ def block_update(
     flags: tuple[tuple[str, bool], ...] = (),
     decayed: bool = False,
     rated: bool = False,
+    copied: tl.dtype | None = None,
 ) -> Any:
     """The Triton function that updates a block of a tensor by a rule.
 
     Numbers lie in the given order, behind them weight decay if gradients are `decayed`. With
-    `rated` each tensor has a learning rate of its own.
+    `rated` each tensor has a learning rate of its own. `copied` is the dtype of copies of the
+    parameters, which are the last list.
     """
     true = [flag for flag, value in flags if value]
-    name = "_".join([rule.__name__, *states, *true, *["decayed"] * decayed])
+    more = [*["decayed"] * decayed, *([] if copied is None else ["copied", str(copied)])]
+    name = "_".join([rule.__name__, *states, *true, *more])
     lines = [f"def {name}({_PARAMETERS}):"]
     for number in range(2 + len(states)):
         lines.append(f"    at{number} = address_of(row, {number}, DTYPE, ALIGNED) + at")
@@ -114,6 +118,11 @@ def block_update(
     function, written = _on_triton(rule, states)
     for number, place in enumerate(written):
         lines.append(f"    tl.store(at{place}, found[{number}].to(DTYPE), mask=mask)")
+    if copied is not None:
+        lines += [
+            f"    there = address_of(row, {2 + len(states)}, tl.{_NAMES[copied]}, ALIGNED) + at",
+            f"    tl.store(there, found[0].to(DTYPE).to(tl.{_NAMES[copied]}), mask=mask)",
+        ]
     text = "\n".join(lines) + "\n"
     return triton.jit(from_text(text, name, address_of=address_of, rule=function))
 
@@ -151,12 +160,13 @@ def update_by_rule(
     maximize: bool = False,
     scale: Tensor | None = None,
     found_inf: Tensor | None = None,
+    copies: Sequence[Tensor] | None = None,
 ) -> None:
     dtype = params[0].dtype
     if dtype not in DTYPES:
         reference.update_by_rule(
             rule, params, grads, states, numbers, weight_decay=weight_decay,
-            maximize=maximize, scale=scale, found_inf=found_inf,
+            maximize=maximize, scale=scale, found_inf=found_inf, copies=copies,
         )  # fmt: skip
         return
     rates = per_tensor(numbers)
@@ -164,15 +174,22 @@ def update_by_rule(
     shared = {name: x for name, x in numbers.items() if not (isinstance(x, bool) or x is rates)}
     decay = () if weight_decay is None else (weight_decay,)
     factors = numbers_on(params[0].device, *shared.values(), *decay)
-    table = table_of(params, grads, *states.values())
+    copied = [] if copies is None else [copies]
+    table = table_of(params, grads, *states.values(), *copied)
     function = block_update(
-        rule, tuple(states), tuple(shared), flags, bool(decay), rates is not None
+        rule,
+        tuple(states),
+        tuple(shared),
+        flags,
+        bool(decay),
+        rates is not None,
+        None if copies is None else DTYPES[copies[0].dtype],
     )
     _update.launch(
         (table.programs,),
         (table.data, factors, rates, scale, found_inf, table.start),
         (
-            function, 2 + len(states), DTYPES[dtype], maximize, scale is not None,
+            function, 2 + len(states) + len(copied), DTYPES[dtype], maximize, scale is not None,
             found_inf is not None, table.aligned, BLOCK,
         ),
         warps=8,
@@ -235,5 +252,20 @@ CASES = [
         *[(dtype, True, (*_DIRECTION, (), False, False)) for dtype in (tl.float32, tl.bfloat16)],
         *[(dtype, True, _MOVE) for dtype in (tl.float32, tl.bfloat16)],
         *[(tl.float32, True, (*rule, False)) for rule in _ADAPTIVE],
+    )
+]  # fmt: skip
+CASES += [
+    Case(
+        _update,
+        ("*i64", "*fp64", None, "*fp32", "*fp32", "i64?"),
+        (
+            block_update(rule, states, numbers, flags, decayed, copied=tl.bfloat16),
+            3 + len(states), tl.float32, False, True, True, True, BLOCK,
+        ),
+        warps=8,
+    )
+    for rule, states, numbers, flags, decayed in (
+        (update_rules.adam, _MOMENTS, (*_ADAM, "decay"), (), False),
+        (*_SGD, _NESTEROV, True),
     )
 ]  # fmt: skip
