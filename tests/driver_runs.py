@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import Counter
 from functools import cache
+from unittest import mock
 
 import driver_models
 import samples
@@ -78,8 +79,8 @@ def run_samples(dtype, depth, first, last, most, ranks):
         return value if named is None or value.dtype != torch.float64 else value.to(named)
 
     texts = []
-    trace_cache.AT_ONCE = True  # so that the second call is replayed
-    with warnings.catch_warnings(), virtual_world(), GpuDriver(depth) as gpu:
+    at_once = mock.patch.object(trace_cache, "AT_ONCE", True)  # so that the second call is replayed
+    with warnings.catch_warnings(), virtual_world(), at_once, GpuDriver(depth) as gpu:
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in chosen(most)[first:last]:
             known = len(gpu.problems)

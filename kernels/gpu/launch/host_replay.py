@@ -137,7 +137,7 @@ class Replay:
     def written(self, forms: Sequence[Compiled]) -> Callable[..., object]:
         """Generate the function that replays the trace with these compiled forms."""
         names = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
-        values: dict[str, Any] = {"otherwise": self.function}
+        values: dict[str, Any] = {"otherwise": self.function, "__builtins__": builtins}
         code = self._code(names, [], values, forms)
         return FunctionType(code, values)
 

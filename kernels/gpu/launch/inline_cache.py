@@ -8,6 +8,7 @@ so on: a chain of a few links, after which traces are looked up by all that they
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ def call_site(
     plain: Function = (lambda *args: function(*args, *rest)) if rest else function
     if INTERPRETED or not links:
         return plain
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__builtins__": builtins}  # C code that imports asks the caller's
     site: Function = FunctionType(_UNTRACED, names)
     left = _CALLS
 
