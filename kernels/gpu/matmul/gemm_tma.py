@@ -24,6 +24,7 @@ _ALIGNMENT = 16  # bytes, of each row's address
 # Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
 _LEAST = 256
 _WORK = 2**32
+_SHARED = 231424  # bytes that a program may share, but for a few for barriers
 
 
 @triton.jit
@@ -147,6 +148,12 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
+def _stages(tile: Tile, size: int, out: int) -> int:
+    """The tile's stages, or as many as fit beside the results, of which half a tile is shared."""
+    left = _SHARED - tile.m * (tile.n // 2) * out
+    return max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * size)))
+
+
 def run(
     p: Pair, y: Tensor, args: tuple[Argument, ...], out: tuple[object, ...], kind: str, tile: Tile,
     programs: int = 0,
@@ -169,7 +176,7 @@ def run(
             tile.specialized,
         ),
         warps=tile.warps,
-        stages=tile.stages,
+        stages=_stages(tile, p.a.element_size(), y.element_size()),
     )
 
 
