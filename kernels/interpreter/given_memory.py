@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
+from triton.runtime.interpreter import TensorHandle
 
 _spans: list[tuple[int, int]] = []  # first and last byte of each storage; none are not checked
 
 
-def given(args: list[Any]) -> None:
+def given(args: list[object]) -> None:
     """From now on, addresses in the memory of these arguments are right."""
     _spans[:] = sorted({_span(x) for arg in args for x in _tensors(arg)})
 
@@ -20,7 +19,7 @@ def check_nothing() -> None:
     _spans.clear()
 
 
-def check_addresses(pointers: Any, mask: Any) -> None:
+def check_addresses(pointers: TensorHandle, mask: TensorHandle | np.ndarray) -> None:
     """Raise IndexError where the stock interpreter reads foreign memory or dies."""
     if not _spans:
         return
@@ -39,7 +38,7 @@ def _span(x: torch.Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _tensors(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple):

@@ -13,7 +13,7 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter as stock
 
-from .repaired_builder import Builder, RepairedMethods
+from .repaired_builder import Block, Builder, RepairedMethods
 from .repaired_launch import launch
 from .repaired_reductions import associative_scan, reduce
 
@@ -55,9 +55,9 @@ def _patch_language(builder: Any) -> None:
             setattr(libdevice, name, _external(function))
 
 
-def _external(function: Callable[..., Any]) -> Callable[..., Any]:
+def _external(function: Callable[..., Block]) -> Callable[..., Block]:
     return lambda *args: function(*args, _semantic=stock.interpreter_semantic)
 
 
-def _min_dot_size(a: Any, b: Any) -> tuple[int, int, int]:
+def _min_dot_size(a: Block, b: Block) -> tuple[int, int, int]:
     return (1, 1, 32 if a.scalar.primitive_bitwidth == 8 else 16)

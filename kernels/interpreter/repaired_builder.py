@@ -15,6 +15,7 @@ from .narrow_floats import decode, encode, truncate_to_tf32
 
 Handle: TypeAlias = Any  # the stock interpreter's values: a numpy array and Triton's type
 Scalar: TypeAlias = Any  # a dtype of Triton
+Block: TypeAlias = Any  # what kernels compute with: a handle and its type
 Builder: Any = stock.InterpreterBuilder
 _NARROW = {tl.bfloat16: np.uint16, tl.float8e4nv: np.uint8, tl.float8e5: np.uint8}
 _erf = SYMBOLS["__nv_erf"]
@@ -37,7 +38,7 @@ def handle(values: np.ndarray, scalar: Scalar) -> Handle:
     return stock.TensorHandle(np.asarray(values).astype(wanted, copy=False), scalar)
 
 
-def tensor(values: np.ndarray, scalar: Scalar) -> Any:
+def tensor(values: np.ndarray, scalar: Scalar) -> Block:
     """A tensor of Triton with these bits."""
     if values.ndim == 0:
         return tl.tensor(stock.TensorHandle(values.reshape(1), scalar), scalar)
@@ -75,7 +76,7 @@ class RepairedMethods:
     def create_maxnumf(self, a: Handle, b: Handle) -> Handle:
         return self.binary_op(a, b, np.fmax)
 
-    def create_clampf(self, x: Handle, low: Handle, high: Handle, propagate_nans: Any) -> Handle:
+    def create_clampf(self, x: Handle, low: Handle, high: Handle, propagate_nans: object) -> Handle:
         if propagate_nans == tl.PropagateNan.ALL:
             return self.ternary_op(x, low, high, np.clip)
         return self.create_minnumf(self.create_maxnumf(x, low), high)
@@ -89,7 +90,7 @@ class RepairedMethods:
     def cast_impl(self, x: Handle, to: Scalar) -> Handle:
         return handle(numbers(x), to.scalar)
 
-    def create_fp_to_fp(self, x: Handle, to: Scalar, rounding_mode: Any) -> Handle:
+    def create_fp_to_fp(self, x: Handle, to: Scalar, rounding_mode: object) -> Handle:
         values, scalar = numbers(x), to.scalar
         if rounding_mode != stock._ir.ROUNDING_MODE.RTZ:
             return handle(values, scalar)
@@ -101,7 +102,12 @@ class RepairedMethods:
         return stock.TensorHandle(nearer, scalar)
 
     def create_dot(
-        self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any
+        self,
+        a: Handle,
+        b: Handle,
+        d: Handle,
+        input_precision: object,
+        max_num_imprecise_acc: object,
     ) -> Handle:
         x, y = numbers(a), numbers(b)
         wide = np.float32 if d.data.dtype == np.float16 else d.data.dtype
@@ -111,7 +117,7 @@ class RepairedMethods:
         return handle(np.matmul(x, y, dtype=wide) + d.data, d.dtype.scalar)
 
     def create_extern_elementwise(
-        self, library: str, path: str, symbol: str, args: list[Handle], type_: Any, pure: bool
+        self, library: str, path: str, symbol: str, args: list[Handle], type_: Scalar, pure: bool
     ) -> Handle:
         if symbol not in SYMBOLS:
             raise NotImplementedError(f"{symbol} is not in libdevice_symbols.py")
@@ -122,13 +128,13 @@ class RepairedMethods:
         return stock.interpreter_builder.create_bitcast(x, to)
 
     def create_masked_load(
-        self, pointers: Handle, mask: Handle, other: Handle, *rest: Any, **named: Any
+        self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **named: object
     ) -> Handle:
         given_memory.check_addresses(pointers, mask)
         return _masked_load(self, pointers, mask, other, *rest, **named)
 
     def create_masked_store(
-        self, pointers: Handle, value: Handle, mask: Handle, *rest: Any
+        self, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Handle:
         given_memory.check_addresses(pointers, mask)
         return _masked_store(self, pointers, value, mask, *rest)

@@ -14,7 +14,7 @@ from . import given_memory
 from .repaired_builder import handle, tensor
 
 
-def launch(self: Any, *given: Any, **named: Any) -> None:
+def launch(self: Any, *given: object, **named: object) -> None:
     """In place of `GridExecutor.__call__`. Options of the compiler are ignored."""
     parameters = set(self.arg_names)
     named = {name: value for name, value in named.items() if name in parameters}
@@ -42,7 +42,7 @@ def launch(self: Any, *given: Any, **named: Any) -> None:
         given_memory.check_nothing()
 
 
-def _argument(value: Any, annotation: str | None) -> Any:
+def _argument(value: object, annotation: str | None) -> object:
     """As the compiled kernel gets it: a float is a float32 unless its parameter says fp64."""
     if isinstance(value, (bool, float)):
         kind = tl.int1 if isinstance(value, bool) else tl.float32

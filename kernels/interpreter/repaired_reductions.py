@@ -6,12 +6,14 @@ Halves of the axis are combined at once, in the order of the elements.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import triton.language as tl
 
-from .repaired_builder import Scalar, handle, numbers, tensor
+from .repaired_builder import Block, Scalar, handle, numbers, tensor
+
+Combine: TypeAlias = Callable[..., Block]
 
 _AT_ONCE: dict[object, np.ufunc] = {
     tl.standard._elementwise_max: np.fmax,
@@ -21,8 +23,8 @@ _AT_ONCE: dict[object, np.ufunc] = {
 
 
 def reduce(
-    input: Any, axis: Any, combine_fn: Callable[..., Any], keep_dims: Any = False, **_: Any
-) -> Any:
+    input: Block, axis: Block, combine_fn: Combine, keep_dims: object = False, **_: object
+) -> Block:
     """In place of `tl.reduce`."""
     given = input if isinstance(input, (tuple, tl.tuple)) else (input,)
     axis, keep_dims = (getattr(x, "value", x) for x in (axis, keep_dims))
@@ -51,8 +53,8 @@ def reduce(
 
 
 def associative_scan(
-    input: Any, axis: Any, combine_fn: Callable[..., Any], reverse: Any = False, **_: Any
-) -> Any:
+    input: Block, axis: Block, combine_fn: Combine, reverse: object = False, **_: object
+) -> Block:
     """In place of `tl.associative_scan`."""
     given = input if isinstance(input, (tuple, tl.tuple)) else (input,)
     axis, reverse = (getattr(x, "value", x) for x in (axis, reverse))
@@ -71,7 +73,7 @@ def associative_scan(
 
 
 def _combine(
-    function: Callable[..., Any],
+    function: Combine,
     a: list[np.ndarray],
     b: list[np.ndarray],
     scalars: list[Scalar],
@@ -82,7 +84,7 @@ def _combine(
     return [np.broadcast_to(x.handle.data, shape) for x in found]
 
 
-def _like(input: Any, results: list[np.ndarray], scalars: list[Scalar]) -> Any:
+def _like(input: Block, results: list[np.ndarray], scalars: list[Scalar]) -> Block:
     """The results as tensors, in a tuple if the input was one."""
     tensors = tuple(map(tensor, results, scalars))
     return tensors if isinstance(input, (tuple, tl.tuple)) else tensors[0]

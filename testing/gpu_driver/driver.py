@@ -81,7 +81,7 @@ class GpuDriver:
         return [*self._forms.values()]
 
     @property
-    def sources(self) -> list[tuple[ASTSource, dict[str, Any]]]:
+    def sources(self) -> list[tuple[ASTSource, dict[str, object]]]:
         """The launched forms before they are compiled, each with its options."""
         return [(loaded.source, loaded.options) for loaded in self._forms]
 
@@ -150,7 +150,7 @@ class GpuDriver:
             driver._active = before
             GpuDriver._current = None
 
-    def _replaced(self) -> Iterator[tuple[Any, str, object]]:
+    def _replaced(self) -> Iterator[tuple[object, str, object]]:
         """What asks for a GPU, and what stands in its place."""
         capability = divmod(int(ARCHITECTURE.removeprefix("sm_")), 10)
         properties = SimpleNamespace(multi_processor_count=PROCESSORS)

@@ -75,7 +75,7 @@ def launch_faults(
             yield f"{name}: {text}"
 
 
-def _faults(form: Form, place: int, kind: str, arg: Any) -> Iterator[str]:
+def _faults(form: Form, place: int, kind: str, arg: object) -> Iterator[str]:
     """What is wrong with one argument."""
     if kind == "constexpr":
         constant = form.constants.get(place)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 
-def lower(source: ASTSource, target: GPUTarget, options: Mapping[str, Any]) -> str:
+def lower(source: ASTSource, target: GPUTarget, options: Mapping[str, object]) -> str:
     """The IR as text. Raises what Triton's compiler raises."""
     backend = make_backend(target)
     parsed = backend.parse_options(dict(options, **source.parse_options()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -39,7 +38,11 @@ class TorchWork(TorchDispatchMode):
         self.seen: Counter[tuple[str, str]] = Counter()
 
     def __torch_dispatch__(
-        self, function: OpOverload, types: object, args: Any = (), kwargs: Any = None
+        self,
+        function: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         result = function(*args, **(kwargs or {}))
         name = function._schema.name.removeprefix("aten::")
