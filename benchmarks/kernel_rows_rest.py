@@ -43,9 +43,9 @@ from onefold.kernels.update_rule_ref import update_by_rule
 from onefold.optim.device_scalar import LocalStep
 from onefold.optim.momentum import Momentum
 
-attention, conv, float8, gated, gather_scatter, linear_cross_entropy = (
+attention, conv, float8, gated, gather_scatter, grouped, linear_cross_entropy = (
     TritonKernels(name)
-    for name in "attention conv float8 gated gather_scatter linear_cross_entropy".split()
+    for name in "attention conv float8 gated gather_scatter grouped linear_cross_entropy".split()
 )
 pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
 
@@ -200,6 +200,23 @@ def _fused() -> list[Row]:
     ]  # fmt: skip
 
 
+def _groups() -> list[Row]:
+    """Rows of experts, as many for each, times the expert's matrix."""
+
+    def routed(make: Maker, groups: int, m: int, n: int, k: int) -> Inputs:
+        ends = m * torch.arange(1, groups + 1, device=DEVICE, dtype=torch.int32)
+        return make(groups * m, k), make(groups, k, n), ends
+
+    def batched(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
+        return torch.bmm(a.view(len(b), -1, a.shape[1]), b).flatten(0, 1)
+
+    return [
+        Row("grouped", "rows of experts", (8, 1024, 4096, 4096), (3, 20, 16, 24), routed,
+            grouped.grouped_rows, batched, lambda g, m, n, k: g * (m * n + m * k + n * k),
+            lambda g, m, n, k: 2 * g * m * n * k)
+    ]  # fmt: skip
+
+
 def _windows_of_keys() -> list[Row]:
     """Two heads of queries share one of keys; each query sees the last keys alone."""
 
@@ -344,6 +361,6 @@ def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _windows_of_keys, _updates,
+        _eight_bits, _fused, _groups, _windows_of_keys, _updates,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]

@@ -51,7 +51,7 @@ HOST_TARGET = 8e-6  # seconds of the host for an eager op
 HOST_TITLE = "host: eager add, 8x8"
 # Families that are measured together, each group within about eight minutes.
 GROUPS = {
-    "products": "host matmul epilogue float8 linear_cross_entropy".split(),
+    "products": "host matmul grouped epilogue float8 linear_cross_entropy".split(),
     "attention": "attention rotary gated".split(),
     "rows": "norm softmax cross_entropy reduce".split(),
     "elements": "pointwise pointwise_chain random optim update_rule".split(),

@@ -219,8 +219,7 @@ class KeepingCrossEntropy(Op):
         return found
 
     def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
-        kernel = local.pick(kernels.whole_cross_entropy_with_lse)
-        return lambda x, target, weight: kernel(x, target, weight, *attrs)
+        return local.bind(kernels.whole_cross_entropy_with_lse, *attrs)
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         *tensors, attrs = args

@@ -14,8 +14,14 @@ import triton_launches
 from device_checks import DEVICE
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# The interpreter itself, and what is compared with torch on the CPU; tests/gpu has the samples.
-ON_THE_CPU = ["test_interpreter.py", "test_samples.py", "test_coverage.py"]
+# The interpreter itself, what is compared with torch on the CPU, and what needs no kernel to run;
+# tests/gpu has the samples.
+ON_THE_CPU = [
+    "test_interpreter.py",
+    "test_samples.py",
+    "test_coverage.py",
+    "test_inline_cache.py",
+]
 
 if not INTERPRETED:
     collect_ignore_glob = ON_THE_CPU if DEVICE == "cuda" else ["test_*.py"]

@@ -225,8 +225,8 @@ def of_keys(
             i = i0 + tl.arange(0, BM)
             queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)
-            of_head = at + head.to(tl.int64) * pitch
-            own_logs, own_sums = _load_logs(logs, sums, of_head, i, rows)
+            own_rows = at + head.to(tl.int64) * pitch + i0
+            own_logs, own_sums = _load_logs(logs, sums, own_rows, tl.arange(0, BM), rows - i0)
             logical = i.to(tl.int64)
             of_mask = mask
             if MASK != "":

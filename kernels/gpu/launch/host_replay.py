@@ -181,8 +181,9 @@ class Replay:
     ) -> CodeType:  # fmt: skip
         current, stream = jit_kernel.driver_functions()
         values.update(
-            current=current, stream=stream, device=self.index, empty=_EMPTY[self.device.type]
-        )
+            current=current, stream=stream, device=self.index, empty=_EMPTY[self.device.type],
+            __builtins__=vars(builtins),  # for imports by functions written in C
+        )  # fmt: skip
         return compiled("\n    ".join(self._lines(parameters, checks, values, forms)))
 
     def _lines(

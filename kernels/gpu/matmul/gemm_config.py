@@ -85,7 +85,7 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
     """The tile from the table of configurations for this GPU, or else from the rule.
 
     >>> tile_of("half", 8192, 8192, 8192)
-    Tile(m=128, n=256, k=64, warps=8, stages=3)
+    Tile(m=128, n=256, k=64, warps=8, stages=3, specialized=0)
     """
     rule = by_rule(kind, m, n, k, batches, plain)
     name = shape_class(m, n, k, batches, plain)

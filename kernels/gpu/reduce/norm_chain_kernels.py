@@ -1,7 +1,8 @@
 """Norms and their gradients with the pointwise chains before and after them in one kernel.
 
 The chain before is computed from what is loaded, the chain after from the result in registers. The
-bits are those of one kernel after the other.
+bits are those of one kernel after the other. On a GPU this needs tensors of one width: among
+narrower ones Triton lays a row out otherwise in registers, and its sum has another order.
 """
 
 from __future__ import annotations
