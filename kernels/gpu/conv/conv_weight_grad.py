@@ -160,6 +160,8 @@ def weight_grad(
         bn, bc, bk, warps, stages, _ = tile or tile_of(
             "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
         )
+        if flat and kind == "tf32" and tile is None:
+            warps = max(warps, 8)  # 4 would spill
         across = cdiv(depth, bc) if flat else taps[0] * taps[1] * cdiv(channels, bc)
         grid = (cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))
