@@ -30,13 +30,17 @@ from torch.nn import functional as F
 import onefold as flow
 from onefold.engine.commit import finish
 from onefold.kernels import (
+    dropout_chain_ref,
     epilogue_ref,
     matmul_ref,
+    norm_chain_ref,
+    norm_ref,
     pointwise_chain_ref,
     pointwise_ref as references,
     update_rules,
 )
 from onefold.kernels.attention_ref import Pairs
+from onefold.kernels.norm_chain_ref import NormChain
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
 from onefold.kernels.update_rule_ref import update_by_rule
@@ -182,6 +186,22 @@ def _fused() -> list[Row]:
     )
     alone = pick(pointwise_chain_ref.one, DEVICE)(gelu_of_sum)
     summed = pick(pointwise_chain_ref.as_prologue, DEVICE)(gelu_of_sum, False)
+    added = Chain(2, (Link(torch.add, (At(0), At(1))),), (2,))
+    dropped = pick(dropout_chain_ref.with_chain, DEVICE)(added)
+    normed = pick(norm_chain_ref.with_chains, DEVICE)
+    made: dict[int, Function] = {}  # by the width of the rows, to which a chain belongs
+
+    def residual_norm(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        """The residual is kept for the next block, as in a step."""
+        width = len(w)
+        if width not in made:
+            own = (At(0), None, (width,), 1e-5)
+            made[width] = normed(NormChain(norm_ref.rms_norm, own, added, keeps_input=True))
+        found: Tensor = made[width](x, y, w)[0]
+        return found
+
+    def residual(make: Maker, m: int, n: int) -> Inputs:
+        return make(m, n), make(m, n), make(n)
 
     def layer(make: Maker, m: int, n: int, k: int) -> Inputs:
         return make(m, k), make(n, k), make(n)
@@ -197,6 +217,13 @@ def _fused() -> list[Row]:
                 lambda x, y: F.gelu(x + y) * 0.5, two, 3.0, family="pointwise_chain"),
         rows_of("its sum over rows", lambda x, y: reduce.sum_rows(summed(x, y)[0]),
                 lambda x, y: (F.gelu(x + y) * 0.5).sum(0), two, 2.0, family="pointwise_chain"),
+        rows_of("x + y and its rms_norm", residual_norm,
+                lambda x, y, w: F.rms_norm(x + y, w.shape, w, 1e-5), residual, 4.0,
+                family="norm_chain"),
+        rows_of("dropout(x) + y",
+                lambda x, y: dropped(x, y, shape=tuple(x.shape), offset=(0, 0), p=0.1, seed=0,
+                                     call=0),
+                lambda x, y: F.dropout(x, 0.1) + y, two, 3.0, family="dropout_chain", random=True),
     ]  # fmt: skip
 
 

@@ -53,8 +53,8 @@ HOST_TITLE = "host: eager add, 8x8"
 GROUPS = {
     "products": "host matmul grouped epilogue float8 linear_cross_entropy".split(),
     "attention": "attention rotary gated".split(),
-    "rows": "norm softmax cross_entropy reduce".split(),
-    "elements": "pointwise pointwise_chain random optim update_rule".split(),
+    "rows": "norm norm_chain softmax cross_entropy reduce".split(),
+    "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
     "memory": "gather_scatter sort conv pool".split(),
 }
 Call = Callable[..., object]
