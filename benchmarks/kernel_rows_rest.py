@@ -51,7 +51,10 @@ attention, conv, float8, gated, gather_scatter, grouped, linear_cross_entropy = 
     TritonKernels(name)
     for name in "attention conv float8 gated gather_scatter grouped linear_cross_entropy".split()
 )
-pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
+interpolate, paged_attention, pool, reduce, rotary, search, sort = (
+    TritonKernels(name)
+    for name in "interpolate paged_attention pool reduce rotary search sort".split()
+)
 
 
 def _orders() -> list[Row]:
@@ -283,6 +286,83 @@ def _rotations() -> list[Row]:
     ]  # fmt: skip
 
 
+def _pages() -> list[Row]:
+    """One new token for each sequence, of which all tokens are in pages of 16."""
+
+    def inputs(make: Maker, b: int, h: int, s: int, d: int) -> Inputs:
+        most = -(-s // 16)
+        keys, values = (make(b * most, 16, h // 4, d) for _ in "kv")
+        table = torch.arange(b * most, device=DEVICE, dtype=torch.int32).view(b, most).flip(0, 1)
+        lens = torch.full((b,), s, device=DEVICE, dtype=torch.int32)
+        return make(b, h, 1, d), keys, values, table.contiguous(), lens
+
+    def mine(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor) -> Tensor:
+        found: Tensor = paged_attention.paged_attention(
+            q, k, v, table, lens, q.shape[-1] ** -0.5, 1, 0
+        )
+        return found
+
+    def plain(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor) -> Tensor:
+        keys, values = (x[table.long()].flatten(1, 2).transpose(1, 2) for x in (k, v))
+        seen = torch.arange(keys.shape[2], device=q.device) < lens[:, None]
+        return F.scaled_dot_product_attention(q, keys, values, seen[:, None, None], enable_gqa=True)
+
+    return [
+        Row("paged_attention", name, sizes, (2, 4, 20, 16), inputs, mine, plain,
+            lambda b, h, s, d: b * (h // 2) * s * d, lambda b, h, s, d: 4 * b * h * s * d)
+        for name, sizes in (
+            ("64 sequences", (64, 32, 4096, 128)),
+            ("one long sequence", (1, 32, 65536, 128)),
+        )
+    ]  # fmt: skip
+
+
+def _images() -> list[Row]:
+    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return (make(n, c, size, size).contiguous(memory_format=torch.channels_last),)
+
+    def grads(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return (make(n, c, 2 * size, 2 * size),)
+
+    def plain_grad(dy: Tensor) -> Tensor:
+        n, c, height, width = dy.shape
+        x = dy.new_zeros(n, c, height // 2, width // 2).requires_grad_()
+        return torch.autograd.grad(F.interpolate(x, scale_factor=2, mode="bilinear"), x, dy)[0]
+
+    def of_grad(dy: Tensor) -> Tensor:
+        shape = *dy.shape[:2], dy.shape[2] // 2, dy.shape[3] // 2
+        rest = 2, tuple(dy.shape[2:]), "bilinear", False, (2.0, 2.0)
+        found: Tensor = interpolate.interpolate_grad(dy, shape, *rest)
+        return found
+
+    def forward(mode: str) -> tuple[Function, Function]:
+        def mine(x: Tensor) -> Tensor:
+            size = 2 * x.shape[2], 2 * x.shape[3]
+            found: Tensor = interpolate.interpolate(x, 2, size, mode, False, (2.0, 2.0))
+            return found
+
+        return mine, lambda x: F.interpolate(x, scale_factor=2, mode=mode)
+
+    sizes, tiny = (64, 128, 112), (2, 3, 6)
+    return [
+        *[Row("interpolate", f"{mode}, twice the size, channels last", sizes, tiny, image,
+              *forward(mode), lambda n, c, size: 5 * n * c * size * size)
+          for mode in ("nearest", "bilinear")],
+        Row("interpolate", "bilinear, backward", sizes, tiny, grads, of_grad, plain_grad,
+            lambda n, c, size: 5 * n * c * size * size, compiled=False),
+    ]  # fmt: skip
+
+
+def _searches() -> list[Row]:
+    def inputs(make: Maker, m: int, n: int) -> Inputs:
+        return make(m, n).sort(1).values, make(m, n)
+
+    return [
+        rows_of("searchsorted", search.searchsorted, torch.searchsorted, inputs, 6.0,
+                family="search", sizes=ROWS, tiny=TINY_ROWS),
+    ]  # fmt: skip
+
+
 def _eight_bits() -> list[Row]:
     def inputs(make: Maker, m: int, n: int, k: int) -> Inputs:
         a, b = make(m, k), make(n, k)
@@ -388,6 +468,6 @@ def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _groups, _windows_of_keys, _updates,
+        _eight_bits, _fused, _groups, _windows_of_keys, _updates, _pages, _images, _searches,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]
