@@ -28,7 +28,7 @@ ASKED |= {"_half_open", "_round_down"}
 ALLOWED = {"clone"}
 # Module of kernels/gpu -> operators of torch -> why Triton kernels there use them.
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
-_COMPLEX = "complex numbers: Triton has none"
+_COMPLEX = "complex numbers of 128 bits, and what is no sum, product or conjugate of them"
 _WIDE = "heads of more than 256 features, see the comment there; the CPU has a kernel for them"
 INSIDE: dict[str, dict[str, str]] = {
     "attention_kernels": {

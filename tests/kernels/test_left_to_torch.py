@@ -40,6 +40,16 @@ def resized(mode, shape, last, **kw):
     backward(F.interpolate(x, scale_factor=2, mode=mode, **kw))
 
 
+TABLE = torch.polar(torch.ones(6, 1, 4), torch.rand(6, 1, 4))
+
+
+def rotary_by_complex_numbers():
+    """As Llama's reference has it."""
+    x, table = noise(2, 6, 3, 8, dtype=torch.bfloat16), flow.from_torch(TABLE)
+    pairs = flow.view_as_complex(x.float().reshape(2, 6, 3, 4, 2))
+    backward(flow.view_as_real(pairs * table).flatten(3).type_as(x))
+
+
 PROGRAMS = {
     "rms_norm": (lambda: both_ways(noise(4, 8, 256), nn.RMSNorm(256)), "_norm"),
     "rms_norm of two dims": (lambda: both_ways(noise(4, 8, 64), nn.RMSNorm((8, 64))), ""),
@@ -57,6 +67,7 @@ PROGRAMS = {
     "bilinear": (lambda: resized("bilinear", (2, 8, 6, 5), True), "_resized_grad"),
     "bicubic": (lambda: resized("bicubic", (2, 8, 6, 5), False), "_resized_grad"),
     "trilinear": (lambda: resized("trilinear", (2, 8, 3, 6, 5), False), "_resized_grad"),
+    "rotary by complex numbers": (rotary_by_complex_numbers, "pointwise_complex_mul"),
     "area": (lambda: resized("area", (2, 8, 6, 5), False), ""),
 }  # fmt: skip
 
