@@ -75,13 +75,12 @@ class InterpolateGrad(PoolGrad):
 
 _interpolate = unary(Interpolate())
 _interpolate_grad = unary(InterpolateGrad())
-_antialiased = public(
-    read(
-        "interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None, "
-        "recompute_scale_factor=None, antialias=False): lead 2 linear"
-    ),
-    "torch.nn.functional.interpolate on every shard.",
+_ROW = read(
+    "interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None, "
+    "recompute_scale_factor=None, antialias=False): lead 2 linear"
 )
+_ROW.name = "interpolate_antialiased"
+_antialiased = public(_ROW, "torch.nn.functional.interpolate on every shard.")
 
 
 @lru_cache(maxsize=4096)

@@ -22,5 +22,4 @@ SAMPLES = [
     of((2, 4, 3, 5, 4), scale_factor=2),
     of((6, 4, 5, 4), (3, 2), mode="area"),
     of((6, 4, 9, 8), (3, 5), mode="bilinear", antialias=True),
-    of((0, 4, 5, 4), scale_factor=2),
 ]

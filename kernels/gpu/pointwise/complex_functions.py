@@ -1,4 +1,4 @@
-"""Functions of complex numbers, which come as integers of 64 bits: two floats as they lie in memory.
+"""Functions of complex numbers, each an integer of 64 bits: two floats as they lie in memory.
 
 So a complex tensor is read and written as one of integers, in any layout.
 """
