@@ -73,6 +73,12 @@ def test_more_elements_than_a_program_has():
     check(torch.float32, "bicubic", 2, (20, 33), (50, 61), True, n=1, c=4, last=True)
 
 
+def test_places_that_are_counted_in_64_bits(monkeypatch):
+    monkeypatch.setattr(gpu, "_MANY", 1)
+    check(torch.float32, "bilinear", 2, (9, 10), (13, 21), False)
+    check(torch.float32, "nearest", 2, (5, 4), (10, 8), False, last=True, c=40)
+
+
 @settings(max_examples=12)
 @given(
     st.sampled_from(MODES),

@@ -1,8 +1,8 @@
-"""Images at another size, with one thread for each element of the result.
+"""Images at another size: a program has some places of the result, and some of their channels.
 
 Along each dim a place of the result has a few places in the input (taps), with a weight for each.
-The gradient of an element is the sum over the places that it is a tap of, without atomics. Tensors
-are read as they lie: in row-major order, or with the channels last.
+The gradient of a place is the sum over the places that it is a tap of, without atomics. Tensors are
+read as they lie: with the channels last, or in row-major order, where every place has one channel.
 """
 
 from __future__ import annotations
@@ -19,27 +19,45 @@ from ...interpolate_ref import Ints, Scales
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import contiguous
-from ..reduce.reduction_tiles import NUMBERS, cdiv
+from ..reduce.reduction_tiles import NUMBERS, cdiv, power_of_2
 
-# Left to torch: integers between which polynomials lie, which torch rounds in its own way.
+# Left to torch: integers between which polynomials lie, which torch rounds in its own way, and
+# planes of 2^30 places or more, as a place is counted in int32.
 
-_BLOCK = 256
+_PLACES = 128  # of one channel
+_TILE = 2048  # places times channels; with fewer ptxas spills registers that there are
+_CHANNELS = 128  # at most
+_MOST_PLACES = 1 << 30  # of a plane
+_MANY = 1 << 30  # places of all planes, which are counted in int64
 _TAPS = {"nearest": 1, "nearest-exact": 1, "linear": 2, "bilinear": 2, "trilinear": 2, "bicubic": 4}
 _PRECISE = 1 << 22  # places that float32 tells apart by a quarter
 
 
 @triton.jit
-def _places(count, d, h, w, inner, BLOCK: tl.constexpr):
-    """(element, exists, outer, depth, height, width, inner) of this program's elements."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    size = tl.full((), d, tl.int64) * h * w * inner
-    rest = begin % size + step
-    outer = begin // size + rest // size
-    rest = (rest % size).to(tl.int32)
-    place = rest // inner
-    at = begin + step
-    return at, at < count, outer, place // (h * w), place // w % h, place % w, rest % inner
+def _places(
+    count, d, h, w, inner, MANY: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """The tile of this program: (offset, exists), and the outer index and place of its rows."""
+    across = tl.cdiv(inner, CHANNELS)
+    # A division of 64 bits is a call, around which registers are spilled.
+    begin = (tl.program_id(0) // across).to(tl.int64 if MANY else tl.int32) * PLACES
+    channel = (tl.program_id(0) % across * CHANNELS + tl.arange(0, CHANNELS))[None, :]
+    row = begin.to(tl.int64) + tl.arange(0, PLACES)
+    size = tl.full((), d, tl.int32) * h * w  # a size of 1 is a constant of the compiler
+    whole = begin // size
+    rest = (begin - whole * size).to(tl.int32) + tl.arange(0, PLACES)
+    outer = whole.to(tl.int64) + rest // size
+    place = rest % size
+    inside = (row < count)[:, None] & (channel < inner)
+    at = row[:, None] * inner + channel
+    return at, inside, channel, outer, place // (h * w), place // w % h, place % w
+
+
+@triton.jit
+def _rows(x, outer, i, j, k, d, h, w, inner, channel):
+    """Pointers to the channels of places."""
+    place = outer * (tl.full((), d, tl.int64) * h * w) + ((i * h + j) * w + k)
+    return x + (place[:, None] * inner + channel)
 
 
 @triton.jit
@@ -95,31 +113,30 @@ def _resized(
     x, y, count, d, h, w, od, oh, ow, inner,
     d_scale: tl.float64, h_scale: tl.float64, w_scale: tl.float64,
     D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, EXACT: tl.constexpr, ALIGN: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MANY: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """D, H and W are the numbers of taps."""
     WIDE: tl.constexpr = tl.float64 if y.dtype.element_ty == tl.float64 else tl.float32
-    at, inside, outer, i, j, k, lane = _places(count, od, oh, ow, inner, BLOCK)
-    x += (outer * (tl.full((), d, tl.int64) * h * w)) * inner + lane
+    at, inside, channel, outer, i, j, k = _places(count, od, oh, ow, inner, MANY, PLACES, CHANNELS)
     a0, a_part = _source(i, d, d_scale.to(WIDE), D, EXACT, ALIGN)
     b0, b_part = _source(j, h, h_scale.to(WIDE), H, EXACT, ALIGN)
     c0, c_part = _source(k, w, w_scale.to(WIDE), W, EXACT, ALIGN)
     if D * H * W == 1:
-        place = ((a0 * h + b0) * w + c0).to(tl.int64)
-        tl.store(y + at, tl.load(x + place * inner, mask=inside, other=0), mask=inside)
+        source = _rows(x, outer, a0, b0, c0, d, h, w, inner, channel)
+        tl.store(y + at, tl.load(source, mask=inside, other=0), mask=inside)
     else:
-        total = tl.zeros((BLOCK,), WIDE)
+        total = tl.zeros((PLACES, CHANNELS), WIDE)
         for r in tl.static_range(D):
             a, a_weight = _tap(a0, a_part, d, r, D)
             for s in tl.static_range(H):
                 b, b_weight = _tap(b0, b_part, h, s, H)
-                row = tl.zeros((BLOCK,), WIDE)
+                row = tl.zeros((PLACES, CHANNELS), WIDE)
                 for t in tl.static_range(W):
                     c, c_weight = _tap(c0, c_part, w, t, W)
-                    place = ((a * h + b) * w + c).to(tl.int64)
-                    v = tl.load(x + place * inner, mask=inside, other=0)
-                    row += c_weight.to(WIDE) * v.to(WIDE)
-                total += a_weight.to(WIDE) * b_weight.to(WIDE) * row
+                    source = _rows(x, outer, a, b, c, d, h, w, inner, channel)
+                    v = tl.load(source, mask=inside, other=0)
+                    row += c_weight.to(WIDE)[:, None] * v.to(WIDE)
+                total += (a_weight.to(WIDE) * b_weight.to(WIDE))[:, None] * row
         tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -152,20 +169,19 @@ def _resized_grad(
     d_scale: tl.float64, h_scale: tl.float64, w_scale: tl.float64,
     d_back: tl.float64, h_back: tl.float64, w_back: tl.float64, d_most, h_most, w_most,
     D: tl.constexpr, H: tl.constexpr, W: tl.constexpr, EXACT: tl.constexpr, ALIGN: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MANY: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """`d_most` and so on: of how many places of the result an element is a tap at most."""
     WIDE: tl.constexpr = tl.float64 if dx.dtype.element_ty == tl.float64 else tl.float32
-    at, inside, outer, i, j, k, lane = _places(count, d, h, w, inner, BLOCK)
-    dy += (outer * (tl.full((), od, tl.int64) * oh * ow)) * inner + lane
+    at, inside, channel, outer, i, j, k = _places(count, d, h, w, inner, MANY, PLACES, CHANNELS)
     a0 = _first(i, d_back.to(tl.float32), D, EXACT, ALIGN)
     b0 = _first(j, h_back.to(tl.float32), H, EXACT, ALIGN)
     c0 = _first(k, w_back.to(tl.float32), W, EXACT, ALIGN)
-    total = tl.zeros((BLOCK,), WIDE)
+    total = tl.zeros((PLACES, CHANNELS), WIDE)
     for r in range(d_most):
         a = a0 + r
         a_weight = _weight(a, i, d, d_scale.to(WIDE), D, EXACT, ALIGN).to(WIDE)
-        a_weight = tl.where(inside & (a < od), a_weight, 0.0)
+        a_weight = tl.where(a < od, a_weight, 0.0)
         for s in range(h_most):
             b = b0 + s
             b_weight = _weight(b, j, h, h_scale.to(WIDE), H, EXACT, ALIGN).to(WIDE)
@@ -174,9 +190,9 @@ def _resized_grad(
                 c = c0 + t
                 weight = _weight(c, k, w, w_scale.to(WIDE), W, EXACT, ALIGN).to(WIDE)
                 weight = tl.where(c < ow, b_weight * weight, 0.0)
-                place = ((a * oh + b) * ow + c).to(tl.int64)
-                v = tl.load(dy + place * inner, mask=weight != 0.0, other=0)
-                total += weight * v.to(WIDE)
+                source = _rows(dy, outer, a, b, c, od, oh, ow, inner, channel)
+                v = tl.load(source, mask=inside & (weight != 0.0)[:, None], other=0)
+                total += weight[:, None] * v.to(WIDE)
     tl.store(dx + at, total.to(dx.dtype.element_ty), mask=inside)
 
 
@@ -224,17 +240,26 @@ def interpolate(
     x: Tensor, planes: int, size: Ints, mode: str, align_corners: bool, scales: Scales
 ) -> Tensor:
     taps = _TAPS[mode]
-    if x.dtype not in NUMBERS or not (x.dtype.is_floating_point or taps == 1):
+    small = max(prod(x.shape[2:]), prod(size)) < _MOST_PLACES
+    exact = x.dtype.is_floating_point or taps == 1
+    if x.dtype not in NUMBERS or not (small and exact):
         return reference.interpolate(x, planes, size, mode, align_corners, scales)
     given, last = _dense(x)
     y = _empty(x, (*x.shape[:2], *size), last)
     steps = _scales(x.shape[2:], size, mode, align_corners, scales)
     inner = x.shape[1] if last else 1
-    dims = (*_three(x.shape[2:]), *_three(size), inner)
+    count = y.numel() // max(inner, 1)
+    dims, tile = (*_three(x.shape[2:]), *_three(size), inner), _tile(inner)
     _resized.launch(
-        (cdiv(y.numel(), _BLOCK),),
-        (given, y, y.numel(), *dims, *steps),
-        (*_taps_of(taps, planes), mode == "nearest-exact", align_corners, _BLOCK),
+        _grid(count, inner, tile),
+        (given, y, count, *dims, *steps),
+        (
+            *_taps_of(taps, planes),
+            mode == "nearest-exact",
+            align_corners,
+            count >= _MANY,
+            *tile,
+        ),
     )
     return y.movedim(-1, 1) if last else y
 
@@ -242,6 +267,8 @@ def interpolate(
 def interpolate_grad(
     dy: Tensor, shape: Ints, planes: int, size: Ints, mode: str, align_corners: bool, scales: Scales
 ) -> Tensor:
+    if max(prod(shape[2:]), prod(size)) >= _MOST_PLACES:
+        return reference.interpolate_grad(dy, shape, planes, size, mode, align_corners, scales)
     taps = _taps_of(_TAPS[mode], planes)
     given, last = _dense(dy)
     dx = _empty(dy, shape, last)
@@ -250,12 +277,25 @@ def interpolate_grad(
     most = [_most(*each) for each in zip(inputs, outputs, steps, taps, strict=True)]
     back = [1.0 / step if step else 0.0 for step in steps]
     inner = shape[1] if last else 1
+    count, tile = prod(shape) // max(inner, 1), _tile(inner)
     _resized_grad.launch(
-        (cdiv(prod(shape), _BLOCK),),
-        (given, dx, prod(shape), *inputs, *outputs, inner, *steps, *back, *most),
-        (*taps, mode == "nearest-exact", align_corners, _BLOCK),
+        _grid(count, inner, tile),
+        (given, dx, count, *inputs, *outputs, inner, *steps, *back, *most),
+        (*taps, mode == "nearest-exact", align_corners, count >= _MANY, *tile),
     )
     return dx.movedim(-1, 1) if last else dx
+
+
+def _tile(inner: int) -> tuple[int, int]:
+    """Places and channels."""
+    if inner == 1:
+        return _PLACES, 1
+    channels = min(power_of_2(inner), _CHANNELS)
+    return _TILE // channels, channels
+
+
+def _grid(count: int, inner: int, tile: tuple[int, int]) -> tuple[int]:
+    return (cdiv(count, tile[0]) * cdiv(inner, tile[1]),)
 
 
 def _scales(
@@ -273,15 +313,19 @@ def _taps_of(taps: int, planes: int) -> tuple[int, int, int]:
     return depth, height, width
 
 
-_DIMS = ("i32", *("i32?",) * 6)
-_FORMS = [((1, 1, 1), False), ((1, 2, 2), False), ((1, 4, 4), True), ((2, 2, 2), False)]
+_DIMS = ("*bf16", "*bf16", "i32", *("i32?",) * 6)
+_FORMS = [
+    ((1, 1, 1), False, 1), ((1, 2, 2), False, 1), ((1, 4, 4), True, 1), ((2, 2, 2), False, 1),
+    ((1, 1, 1), False, 64), ((1, 2, 2), False, 64), ((1, 4, 4), True, 64),
+]  # fmt: skip
 CASES = [
     case
-    for taps, align in _FORMS
+    for taps, align, inner in _FORMS
+    for lane, rest in [
+        ("i32?" if inner == 1 else "i32", (*taps, False, align, False, *_tile(inner)))
+    ]
     for case in (
-        Case(_resized, ("*bf16", "*bf16", *_DIMS, "i32", *("fp64",) * 3),
-             (*taps, False, align, _BLOCK)),
-        Case(_resized_grad, ("*bf16", "*bf16", *_DIMS, "i32", *("fp64",) * 6, *("i32?",) * 3),
-             (*taps, False, align, _BLOCK)),
+        Case(_resized, (*_DIMS, lane, *("fp64",) * 3), rest),
+        Case(_resized_grad, (*_DIMS, lane, *("fp64",) * 6, *("i32?",) * 3), rest),
     )
-]  # fmt: skip
+]
