@@ -166,9 +166,8 @@ def worker(rounds: int, cases: list[str]) -> None:
 
 def table(results: timing.Results) -> None:
     """Milliseconds per step, and how much longer it takes than without comparing."""
-    print(
-        f"{'step':24}{'compared':18}{'ms':>24}{'cpu ms':>8}{'ratio':>8}{'cpu':>7}{'limit':>7}{'inside':>8}"
-    )
+    heads = ("ms", 24), ("cpu ms", 8), ("ratio", 8), ("cpu", 7), ("limit", 7), ("inside", 8)
+    print(f"{'step':24}{'compared':18}" + "".join(f"{head:>{width}}" for head, width in heads))
     for case, modes in results.items():
         for mode, row in modes.items():
             middle, low, high = row["ms"]
