@@ -24,7 +24,7 @@ from ... import batch_norm_ref as reference
 from ...batch_norm_ref import shape_of_statistics
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.copy_kernels import contiguous
+from ..pointwise.memory_format import dense, is_channels_last
 from .reduction_tiles import NUMBERS, TRITON, cdiv, power_of_2, wide_of
 from .reductions import reduce_dims
 from .variance_kernels import combined, taken_in
@@ -79,24 +79,12 @@ def _shared_out(batch: int, channels: int, inner: int) -> _Channels:
     return _Channels(batch, channels, inner, block, batches, inners, tiles, chunk)
 
 
-def last(x: Tensor) -> bool:
-    """Whether the channels of a tensor are dense as its last dim in memory."""
-    return x.ndim > 2 and not x.is_contiguous() and _turned(x).is_contiguous()
-
-
-def _turned(x: Tensor) -> Tensor:
-    """With the channels last."""
-    return x.permute(0, *range(2, x.ndim), 1)
-
-
 def _as_channels(x: Tensor, channels_last: bool) -> tuple[Tensor, _Channels]:
     """Dense memory of x, and how programs share it out."""
     batch, channels, *rest = x.shape
     if channels_last:
-        x = _turned(x)
         batch, rest = batch * prod(rest), []
-    dense = x if x.is_contiguous() else contiguous(x)
-    return dense, _shared_out(batch, channels, prod(rest))
+    return dense(x, channels_last), _shared_out(batch, channels, prod(rest))
 
 
 @triton.jit
@@ -223,10 +211,10 @@ def channel_statistics(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if not _suits(x):
         return reference.channel_statistics(x, running_mean, running_var, momentum, eps)
-    dense, t = _as_channels(x, last(x))
+    whole, t = _as_channels(x, is_channels_last(x))
     wide = wide_of(x.dtype)
     parts = torch.empty((3, t.splits, t.channels), dtype=wide, device=x.device)
-    _moments.launch(t.grid, (dense, parts, *t.numbers), (TRITON[wide], *t.tile))
+    _moments.launch(t.grid, (whole, parts, *t.numbers), (TRITON[wide], *t.tile))
     mean, rstd = (
         torch.empty(shape_of_statistics(x), dtype=wide, device=x.device) for _ in range(2)
     )
@@ -248,12 +236,12 @@ def channel_statistics(
 def channel_sums(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
     if not _suits(x):
         return reference.channel_sums(dy, x, mean, rstd)
-    channels_last = last(x)
-    dense, t = _as_channels(x, channels_last)
+    channels_last = is_channels_last(x)
+    whole, t = _as_channels(x, channels_last)
     slopes, _ = _as_channels(dy, channels_last)
     wide = wide_of(x.dtype)
     parts = torch.empty((2, t.splits, t.channels), dtype=wide, device=x.device)
-    args = (slopes, dense, mean.contiguous(), rstd.contiguous(), parts, *t.numbers)
+    args = (slopes, whole, mean.contiguous(), rstd.contiguous(), parts, *t.numbers)
     _sums.launch(t.grid, args, (TRITON[wide], *t.tile))
     along, level = reduce_dims(parts, (1,), False, "sum", wide).unbind()
     shape = shape_of_statistics(x)
