@@ -17,6 +17,9 @@ from .reduction_tiles import (
     TRITON,
     cdiv,
     first_of,
+    from_memory_order,
+    in_order,
+    memory_order,
     one_group,
     power_of_2,
     reduced_shape,
@@ -114,6 +117,10 @@ def variance(
     x: Tensor, dims: tuple[int, ...], correction: float, keepdim: bool, root: bool
 ) -> Tensor:
     """The variance over the dims, or its root; of some elements at least."""
+    lies = memory_order(tuple(x.shape), x.stride())
+    if lies is not None:
+        y = variance(x.permute(lies), in_order(lies, dims), correction, True, root)
+        return from_memory_order(y, lies, dims, keepdim)
     y = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=x.dtype, device=x.device)
     dense, outer, n, inner = one_group(x, dims)
     t = tiles(outer, n, inner)
