@@ -7,7 +7,6 @@ over the windows that cover it, in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -22,10 +21,9 @@ from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.memory_format import dense, empty, is_channels_last
 from ..reduce.reduction_tiles import cdiv, power_of_2, widened
-from .conv_geometry import blank
+from .conv_geometry import Triple, blank, three
 
 _TILE = 1024  # elements of channels-last: a thread has 16 bytes of bfloat16
-Triple = tuple[int, int, int]
 
 
 @triton.jit
@@ -209,12 +207,6 @@ def _avg_grad(
     tl.store(dx + to, total.to(dx.dtype.element_ty), mask=inside)
 
 
-def _three(sizes: Sequence[int], fill: int) -> Triple:
-    """The sizes of two or three plane dims as three."""
-    depth, height, width = (*(fill,) * (3 - len(sizes)), *map(int, sizes))
-    return depth, height, width
-
-
 def _is_last(x: Tensor, planes: int) -> bool:
     """Whether the channels are last in memory."""
     return x.ndim == planes + 2 and is_channels_last(x)
@@ -230,14 +222,14 @@ def _launch(
     positions = prod(shape) // max(channels, 1)
     block = min(power_of_2(channels), 64)
     rows = (_TILE if block > 1 else _TILE // 2) // block
-    dims = (*_three(x[-planes:], 1), *_three(y[-planes:], 1))
+    dims = (*three(x[-planes:], 1), *three(y[-planes:], 1))
     grid = (cdiv(positions, rows), cdiv(channels, block))
     kernel.launch(grid, (*pointers, positions, channels, *dims), (*constants, rows, block))
 
 
 def _max_constants(sizes: MaxSizes) -> tuple[Triple, ...]:
     size, stride, padding, dilation, _ = sizes
-    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1)
+    return three(size, 1), three(stride, 1), three(padding, 0), three(dilation, 1)
 
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
@@ -278,7 +270,7 @@ class _Windows(NamedTuple):
     @classmethod
     def of(cls, sizes: AvgSizes) -> _Windows:
         size, stride, padding, _, pad, divisor = sizes
-        windows = (_three(size, 1), _three(stride, 1), _three(padding, 0))
+        windows = (three(size, 1), three(stride, 1), three(padding, 0))
         return cls(*windows, False, pad, divisor or 0)
 
     @classmethod
@@ -286,7 +278,7 @@ class _Windows(NamedTuple):
         """Adaptive windows, which may begin at any position."""
         d, h, w = (
             max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
-            for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
+            for n, o in zip(three(inputs, 1), three(outputs, 1), strict=True)
         )
         return cls((d, h, w), (1, 1, 1), (0, 0, 0), True, True, 0)
 
@@ -312,7 +304,7 @@ def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
 
 def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
     size, stride, *_ = sizes
-    over = _three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
+    over = three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
     return _spread(dy, shape, planes, _Windows.of(sizes), over)
 
 
