@@ -77,7 +77,9 @@ class Volumes(NamedTuple):
     deep: bool
 
     @classmethod
-    def of(cls, images: int, source: Ints, output: Ints, taps: Triple, sizes: Sizes) -> Volumes:
+    def of(
+        cls, images: int, source: Sequence[int], output: Sequence[int], taps: Triple, sizes: Sizes
+    ) -> Volumes:
         inner, outer = three(source, 1), three(output, 1)
         deep = (taps[0], sizes.stride[0], sizes.padding[0]) != (1, 1, 0) or inner[0] != outer[0]
         if not deep:
