@@ -23,7 +23,9 @@ from ..pointwise.memory_format import dense, empty, is_channels_last
 from ..reduce.reduction_tiles import cdiv, power_of_2, widened
 from .conv_geometry import Triple, blank, three
 
-_TILE = 1024  # elements of channels-last: a thread has 16 bytes of bfloat16
+# Elements of a tile: of channels-last a thread has 16 bytes of bfloat16; of row-major order, where
+# each element has a position of its own, more would spill.
+_TILE, _TILE_OF_ROWS = 1024, 256
 
 
 @triton.jit
@@ -221,7 +223,7 @@ def _launch(
     channels = shape[1] if last else 1
     positions = prod(shape) // max(channels, 1)
     block = min(power_of_2(channels), 64)
-    rows = (_TILE if block > 1 else _TILE // 2) // block
+    rows = _TILE // block if block > 1 else _TILE_OF_ROWS
     dims = (*three(x[-planes:], 1), *three(y[-planes:], 1))
     grid = (cdiv(positions, rows), cdiv(channels, block))
     kernel.launch(grid, (*pointers, positions, channels, *dims), (*constants, rows, block))
@@ -322,7 +324,7 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
 
 _DIMS = ("i64?", "i32", *("i32?",) * 6)
 _WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
-_TILES = ((512, 1), (16, 64))  # of row-major order and of channels-last
+_TILES = ((_TILE_OF_ROWS, 1), (16, 64))  # of row-major order and of channels-last
 _MAX = (*_WINDOW, (1, 1, 1))
 
 CASES = [
