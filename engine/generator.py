@@ -11,6 +11,7 @@ from numbers import Integral
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..kernels.philox import Seed
 from .thread_stack import ThreadStack
 
 _MASK = (1 << 64) - 1
@@ -21,10 +22,11 @@ class Draw:
     """One random call: the generator's seed, and the call's id. A captured graph moves them on.
 
     Where a graph works on one micro-batch, `part` is (dim, number of micro-batches, which one):
-    the numbers are then those that the whole batch has there.
+    the numbers are then those that the whole batch has there. For a CUDA graph `seed` is an int64
+    tensor of the seed and the id, which kernels read in place of both.
     """
 
-    seed: int
+    seed: Seed
     call: int
     part: tuple[int, int, int] | None = field(default=None, repr=False)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ... import attention_ref as reference
 from ...attention_ref import WIDEST, Dropped, Pairs
+from ...philox import signed
 from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED
 from ..launch.launch_trace import Argument, aligned
@@ -18,7 +19,6 @@ from ..launch.symbolic_numbers import runtime_scalars, through
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
-from ..random.philox_kernels import signed
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_config import COPIES, Sizes, sizes_of

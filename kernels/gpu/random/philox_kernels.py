@@ -35,12 +35,6 @@ def as_bits(number: float) -> int:
     return found
 
 
-def signed(number: int) -> int:
-    """A number modulo 2^64 as a signed 64-bit integer."""
-    number &= (1 << 64) - 1
-    return number - (1 << 64 if number >> 63 else 0)
-
-
 @triton.jit
 def number_of(bits, REAL: tl.constexpr):
     """The inverse of `as_bits`, rounded to a type."""

@@ -1,0 +1,50 @@
+"""Stream capture: records what a function launches on a device, to launch it again at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Capturer(Protocol):
+    """Captures functions of one device type, which then share memory."""
+
+    @property
+    def device_type(self) -> str: ...
+
+    def capture(
+        self, function: Callable[[], T], static: Iterable[torch.Tensor]
+    ) -> tuple[Callable[[], object], T]:
+        """Record the function's launches, which are not done; what launches them, and its result.
+
+        The result is there after the first replay. The function reads the tensors in `static`, and
+        allocates what else it needs.
+        """
+        ...
+
+
+class CudaCapturer:
+    """Captures by CUDA's stream capture. All graphs allocate in one pool of their own."""
+
+    device_type = "cuda"
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(
+        self, function: Callable[[], T], static: Iterable[torch.Tensor]
+    ) -> tuple[Callable[[], object], T]:
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, such as those of data loaders and of NCCL, may go on.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            result = function()
+        return graph.replay, result
+
+
+def capturer(device_type: str) -> Capturer | None:
+    """What captures on a type of device; None if nothing can."""
+    return CudaCapturer() if device_type == "cuda" and torch.version.hip is None else None
