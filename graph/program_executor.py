@@ -129,12 +129,14 @@ class Executable(Executor):
         kinds = sorted({value.meta.device_type for value in values})
         capturer = next(filter(None, map(stream_capture.capturer, kinds)), None)
         if capturer is None:
-            self.no_cuda_graph = f"the tensors are on {' and '.join(kinds) or 'no device'}, not cuda"
+            self.no_cuda_graph = (
+                f"the tensors are on {' and '.join(kinds) or 'no device'}, not cuda"
+            )
             return None
         assigned = {id(tensor) for tensor, _ in self.assigns}
         ends = Ends(
             self.inputs,
-            [place for place, tensor, _ in self.variables if id(tensor) not in assigned],
+            [place for place, _, _ in self.variables],
             [place for place, tensor, _ in self.variables if id(tensor) in assigned],
             [*(place for place, _ in self.outputs), *(place for _, place in self.assigns)],
         )

@@ -216,13 +216,12 @@ def fill(
     Example: `fill((8,), (2,), (3,), lambda w: w >> 8, seed=0, call=0, dtype=torch.int64)`.
     """
     out = torch.empty(size, dtype=dtype)
-    if isinstance(seed, Tensor):
-        seed, call = seed.tolist()
+    key: tuple[int, int] = tuple(seed.tolist()) if isinstance(seed, Tensor) else (seed, call)
     if out.numel():
         rows = Rows.of_box(shape, offset, size)
         lanes = 2 if wide else 4
         chunk = min(CPU_CHUNK, rows.count * _groups_across(rows.length, lanes))
-        _fill(out, rows, lanes, Philox(seed, call, chunk), transform)
+        _fill(out, rows, lanes, Philox(*key, chunk), transform)
     return out.to(device)
 
 

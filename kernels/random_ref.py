@@ -69,8 +69,10 @@ def drawn(plan: Callable[..., Plan]) -> Fill:
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor:  # fmt: skip
         _, dtype, transform, _, wide = plan(**options)
-        draw = {"seed": seed, "call": call}
-        return fill(shape, offset, size, transform, **draw, dtype=dtype, device=device, wide=wide)
+        return fill(
+            shape, offset, size, transform, seed=seed, call=call, dtype=dtype, device=device,
+            wide=wide,
+        )  # fmt: skip
 
     return run
 

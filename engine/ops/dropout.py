@@ -68,9 +68,9 @@ class DropoutOp(Op):
         def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
             draw = chance.draw
             whole, start = draw.within(shape, offset)
-            # The call site is for numbers of the host.
-            run = dropped if type(draw.seed) is int else drop
-            y: torch.Tensor = run(x, whole, start, chance.p, draw.seed, draw.call)
+            if draw.memory is not None:  # the call site is for numbers of the host
+                return drop(x, whole, start, chance.p, *draw.key)
+            y: torch.Tensor = dropped(x, whole, start, chance.p, draw.seed, draw.call)
             return y
 
         return kernel

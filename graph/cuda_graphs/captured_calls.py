@@ -4,11 +4,13 @@ The first run is as without CUDA graphs. The second runs the same calls on stati
 every kernel is compiled and loaded. The third captures each segment and replays it at once; later
 ones only replay. What a graph depends on is compared in each run: the addresses of parameters, the
 layouts of inputs, torch's settings of precision. After a change the second and the third run follow
-again.
+again. Inputs are copied into static memory in each run, and so are variables that get other memory
+in each run, such as running statistics.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,11 +36,12 @@ from .segments import (
     segments_of,
     summary,
 )
-from .static_memory import DrawMemory, InMemory, layout_of, refill, static_copies
+from .static_memory import DrawMemory, in_memory, layout_of, refill, static_copies
 from .stream_capture import Capturer
 
 Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 
+_OFTEN = 2  # runs in a row in which a variable moves, after which it is copied
 _FIRST = "the first call runs without CUDA graphs"
 _WARM_UP = "the kernels were compiled and loaded by this call, for the capture by the next"
 
@@ -48,8 +51,8 @@ class Ends:
     """The places of what a run finds at its start, and of what it leaves."""
 
     inputs: Sequence[int]
-    variables: Sequence[int]  # whose memory stays, such as that of parameters
-    assigned: Sequence[int]  # variables that get other memory at the end of a run
+    variables: Sequence[int]
+    assigned: Sequence[int]  # those of the variables that get other memory at the end of a run
     kept: Sequence[int]  # what outlives the run: outputs, and what is assigned
 
 
@@ -63,6 +66,7 @@ class _Part:
     made: Sequence[int]
     dead: Sequence[int]  # what it reads of other calls, and nothing after it
     moves: Sequence[Call]  # its work on the host
+    micro_batch: int  # for which it begins
     carried: Sequence[int] = ()  # what it makes, and a captured segment reads
     replay: Callable[[], object] | None = None
     results: Filling = ()  # after a replay
@@ -80,6 +84,10 @@ class CapturedCalls:
         self.segments = segments_of(calls.steps, where)
         self.reason = _FIRST
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
+        self._copied = [*ends.inputs, *ends.assigned]
+        self._fixed = [place for place in ends.variables if place not in ends.assigned]
+        self._addresses: list[list[int]] = []
+        self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
         self._parts = [self._part(segment) for segment in self.segments]
@@ -91,7 +99,7 @@ class CapturedCalls:
         for part in self._parts:
             if not part.segment.captured:
                 part.carried = [place for place in part.made if place in read]
-        self._captured = {i for each in self.segments if each.captured for i in each.steps}
+        captured = {i for each in self.segments if each.captured for i in each.steps}
         steps = calls.steps
         self._moves_draws = any(map(moves_draws, steps))
         overwritten = {step.place.number for step in steps if step.place is not None}
@@ -100,6 +108,12 @@ class CapturedCalls:
             for call, step in zip(calls.calls, steps, strict=True)
             if is_constant(step) and step.outputs[0].number not in overwritten
         }
+        # What is done, or looked at, before all others: sources and draws, in turn.
+        self._before = [
+            (call, step, [key.draw for key in draws_of(step)] if index in captured else [])
+            for index, (call, step) in enumerate(zip(calls.calls, steps, strict=True))
+            if moves_draws(step) or is_source(step) or (index in captured and draws_of(step))
+        ]
         self._reset(None)
 
     def __str__(self) -> str:
@@ -110,6 +124,9 @@ class CapturedCalls:
         given, steps = self._calls.calls, [self._calls.steps[index] for index in segment.steps]
         calls = [given[index] for index in segment.steps]
         moves = [call for call, step in zip(calls, steps, strict=True) if moves_draws(step)]
+        moved = [step for step in self._calls.steps[: segment.steps[0]] if moves_draws(step)]
+        micro_batch = moved[-1].attrs[0] if moved else 0
+        assert isinstance(micro_batch, int)
         if segment.captured:
             calls = [self._drawing(*pair) for pair in zip(calls, map(draws_of, steps), strict=True)]
         made = [place for _, _, one, several, _ in calls for place in several or (one,)]
@@ -119,7 +136,7 @@ class CapturedCalls:
         dead = {place for call in calls for place in call[4]}
         return _Part(
             segment, CallList(calls, steps), outside, made,
-            [place for place in outside if place in dead], moves,
+            [place for place in outside if place in dead], moves, micro_batch,
         )  # fmt: skip
 
     def _drawing(self, call: Call, keys: Sequence[DropoutKey]) -> Call:
@@ -133,7 +150,7 @@ class CapturedCalls:
             assert self._drawn is not None
             with ExitStack() as stack:
                 for row, key in enumerate(keys, first):
-                    stack.enter_context(InMemory(key.draw, self._drawn.rows[row]))
+                    stack.enter_context(in_memory(key.draw, self._drawn.rows[row]))
                 return run(*given)
 
         return (from_memory, *call[1:])
@@ -179,13 +196,28 @@ class CapturedCalls:
 
     def _state(self, places: Filled) -> Hashable:
         """What graphs depend on, besides the values in static memory."""
+        addresses = [[part.data_ptr() for part in places[place]] for place in self._fixed]
+        if addresses != self._addresses:
+            addresses = self._note_moves(addresses)
         return (
-            [part.data_ptr() for place in self._ends.variables for part in places[place]],
-            [layout_of(places[place]) for place in (*self._ends.inputs, *self._ends.assigned)],
+            addresses,
+            [layout_of(places[place]) for place in self._copied],
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
         )
+
+    def _note_moves(self, addresses: list[list[int]]) -> list[list[int]]:
+        """Let variables that have moved since the last run, and before that run, be copied."""
+        before, now = dict(zip(self._fixed, self._addresses, strict=False)), {}
+        for place, at in zip(self._fixed, addresses, strict=True):
+            self._moved[place] = self._moved[place] + 1 if at != before.get(place, at) else 0
+            if self._moved[place] < _OFTEN:
+                now[place] = at
+            else:
+                self._copied.append(place)
+        self._fixed, self._addresses = [*now], [*now.values()]
+        return self._addresses
 
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)
@@ -198,26 +230,23 @@ class CapturedCalls:
         return len(devices) == 1
 
     def _devices(self, places: Filled) -> set[torch.device]:
-        ends = self._ends
-        given = (*ends.inputs, *ends.variables, *ends.assigned)
+        given = (*self._ends.inputs, *self._ends.variables)
         kind = self._capturer.device_type
         found = {part.device for place in given for part in places[place]}
         return {device for device in found if device.type == kind}
 
     def _prepare(self, places: Filled) -> None:
         """Put all that is read into static memory: inputs, sources, the numbers of draws."""
-        for place in (*self._ends.inputs, *self._ends.assigned):
+        for place in self._copied:
             self._fill(place, places)
         numbers = []
-        for index, (call, step) in enumerate(
-            zip(self._calls.calls, self._calls.steps, strict=True)
-        ):
-            if moves_draws(step):
-                call[0]()
+        for call, step, draws in self._before:
+            if draws:
+                numbers += [(draw.seed, draw.call) for draw in draws]
             elif is_source(step):
                 self._make(call, places)
-            elif index in self._captured:
-                numbers += [(key.draw.seed, key.draw.call) for key in draws_of(step)]
+            else:
+                call[0]()
         if self._moves_draws:
             self._draws.move_to(0)
         if numbers:
@@ -250,45 +279,49 @@ class CapturedCalls:
 
     def _replay(self, part: _Part, places: Filled, capture: bool) -> None:
         """Do the calls of a captured segment; without a graph one by one."""
-        results = part.results
-        if part.replay is None:
-            function = _function(part, places)
-            if capture and not self._failed:
-                self._capture(part, function, places)
-            results = function() if part.replay is None else part.results
-        if part.replay is not None:
+        replay = part.replay or (self._capture(part, places) if capture else None)
+        if replay is None:
+            results = self._function(part, places)()
+        else:
+            replay()
+            results = part.results
             for move in part.moves:
                 move[0]()
-            part.replay()
         for place, shards in results:
             places[place] = shards
         for place in part.dead:
             places[place] = None
 
-    def _capture(self, part: _Part, function: Callable[[], Filling], places: Filled) -> None:
+    def _function(self, part: _Part, places: Filled) -> Callable[[], Filling]:
+        """The calls of a segment on what now stands in the places that it reads."""
+        filled: Filled = [None] * len(places)
+        for place in part.taken:
+            filled[place] = places[place]
+
+        def function() -> Filling:
+            mine = filled.copy()
+            if self._moves_draws:
+                self._draws.move_to(part.micro_batch)
+            part.calls.run(mine)
+            return [(place, mine[place]) for place in part.made if mine[place] is not None]
+
+        return function
+
+    def _capture(self, part: _Part, places: Filled) -> Callable[[], object] | None:
+        """What replays a segment; None if it cannot be captured."""
+        if self._failed:
+            return None
         shards = [places[place] for place in part.taken]
         static = [x for each in shards if type(each) is tuple for x in each]
         if self._drawn is not None:
             static.append(self._drawn.table)
+        function = self._function(part, places)
         try:
             part.replay, part.results = self._capturer.capture(function, static)
         except ERRORS as error:
             self._failed = True
             self.reason = f"the capture failed: {error}"
-
-
-def _function(part: _Part, places: Filled) -> Callable[[], Filling]:
-    """The calls of a segment on what now stands in the places that it reads."""
-    filled: Filled = [None] * len(places)
-    for place in part.taken:
-        filled[place] = places[place]
-
-    def function() -> Filling:
-        mine = filled.copy()
-        part.calls.run(mine)
-        return [(place, mine[place]) for place in part.made if mine[place] is not None]
-
-    return function
+        return part.replay
 
 
 def _copies(shards: Shards) -> Shards:

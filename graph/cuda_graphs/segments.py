@@ -15,6 +15,8 @@ from ..passes.fuse_dropout import FusedDropout
 _CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
 # Steps that copy a table of addresses, made on the host, to the device.
 _READ_A_TABLE = {"flatten_gradients"}
+# Ops whose kernels can read the numbers of a draw from the device's memory.
+_READ_DRAWS = {DropoutOp, FusedDropout}
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,10 @@ RULES: tuple[tuple[Rule, str], ...] = (
         "reads a table of addresses, which the host makes",
     ),
     (
-        lambda step, where: bool(draws_of(step))
-        and not (where.draws_in_memory and type(step.op) in (DropoutOp, FusedDropout)),
+        lambda step, where: (
+            bool(draws_of(step))
+            and not (where.draws_in_memory and {type(step.op), type(step.origin)} & _READ_DRAWS)
+        ),
         "its kernel takes the numbers of random draws from the host",
     ),
     (

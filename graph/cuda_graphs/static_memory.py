@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -25,9 +26,7 @@ def static_copies(shards: Shards) -> Shards:
 
 
 def _memory_like(x: torch.Tensor) -> torch.Tensor:
-    overlaps = any(
-        step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True)
-    )
+    overlaps = any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
     strides = torch.empty(x.shape, device="meta").stride() if overlaps else x.stride()
     return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
 
@@ -57,16 +56,11 @@ class DrawMemory:
         self.table.copy_(to_device(host, self.table.device), non_blocking=True)
 
 
-class InMemory:
-    """The block in which a draw is a row of a `DrawMemory`, in place of two numbers."""
-
-    def __init__(self, draw: Draw, row: torch.Tensor) -> None:
-        self._draw, self._row = draw, row
-        self._before = draw.seed, draw.call
-
-    def __enter__(self) -> None:
-        self._before = self._draw.seed, self._draw.call
-        self._draw.seed, self._draw.call = self._row, 0
-
-    def __exit__(self, *error: object) -> None:
-        self._draw.seed, self._draw.call = self._before
+@contextmanager
+def in_memory(draw: Draw, row: torch.Tensor) -> Iterator[None]:
+    """The block in which kernels read the numbers of a draw from a row of a `DrawMemory`."""
+    draw.memory = row
+    try:
+        yield
+    finally:
+        draw.memory = None

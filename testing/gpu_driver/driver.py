@@ -20,10 +20,10 @@ from triton.runtime import _allocation, driver
 from ...engine.dispatch_plan import clear_plans
 from ...env import KERNELS
 from ...errors import OnefoldRuntimeError
+from ...graph.cuda_graphs import stream_capture
 from ...kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, select
 from ...kernels.aot.compile_kernel import GPUS, compile_source
 from ...kernels.aot.facts import SHARED
-from ...graph.cuda_graphs import stream_capture
 from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
 from .graph_capture import CapturedGraph, DriverCapturer, launch_of
 from .launch_checks import Form, form_faults, launch_faults
@@ -196,7 +196,6 @@ class GpuDriver:
                 for name, value in [*vars(module).items()]:
                     if id(value) in stand_ins:
                         yield module, name, stand_ins[id(value)]
-
 
     def _capturer(self, device_type: str) -> DriverCapturer | None:
         return DriverCapturer(self) if device_type == DriverCapturer.device_type else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import ref
 
 import torch
@@ -18,9 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .launch_checks import Form, address_of
-
-if TYPE_CHECKING:
-    from .driver import GpuDriver
 
 T = TypeVar("T")
 
@@ -72,7 +70,10 @@ class CapturedGraph:
             for name, address in launch.addresses:
                 index = bisect_right(starts, address) - 1
                 if address and (index < 0 or address > sum(spans[index])):
-                    yield launch.form, f"{name}: a replay reads memory that may be another's by then"
+                    yield (
+                        launch.form,
+                        f"{name}: a replay reads memory that may be another's by then",
+                    )
 
 
 def number_faults(first: CapturedGraph, second: CapturedGraph) -> Iterator[tuple[Form, str]]:
@@ -97,7 +98,9 @@ class _Watch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = graph
         self._known = {storage.data_ptr() for storage in graph.pool}
-        self._of_host: dict[int, torch.Tensor] = {}  # by storage; kept, so that no address is reused
+        self._of_host: dict[
+            int, torch.Tensor
+        ] = {}  # by storage; kept, so that no address is reused
 
     def __torch_dispatch__(
         self,
@@ -129,12 +132,22 @@ class _Watch(TorchDispatchMode):
         return x.untyped_storage()._cdata in self._of_host
 
 
+class Recording(Protocol):
+    """A `GpuDriver`, as what captures uses it."""
+
+    replays: int
+
+    def capturing(self, graph: CapturedGraph) -> AbstractContextManager[None]: ...
+
+    def note(self, form: str, texts: Iterable[str]) -> None: ...
+
+
 class DriverCapturer:
     """In place of `CudaCapturer`; tensors are on the CPU. The pool keeps all its memory."""
 
     device_type = "cpu"
 
-    def __init__(self, gpu: GpuDriver) -> None:
+    def __init__(self, gpu: Recording) -> None:
         self._gpu = gpu
         self._pool: list[torch.UntypedStorage] = []
 
@@ -162,7 +175,9 @@ class DriverCapturer:
 
 def launch_of(form: Form, grid: Sequence[object], args: Sequence[object]) -> CapturedLaunch:
     """A launch with its arguments by name."""
-    named = [(name, str(kind), arg) for (name, kind), arg in zip(form.types.items(), args, strict=True)]
+    named = [
+        (name, str(kind), arg) for (name, kind), arg in zip(form.types.items(), args, strict=True)
+    ]
     return CapturedLaunch(
         form,
         tuple(grid),

@@ -52,7 +52,9 @@ _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())
 _POINTERS = (*tensors("bf16", "out", "x", "x1"), None)
 CASES = [
     Case(
-        _fill, (*_POINTERS, drawn), ("mask", False, False, True, whole, True, _CHAIN, GROUPS),
+        _fill,
+        (*_POINTERS, drawn),
+        ("mask", False, False, True, whole, True, _CHAIN, GROUPS),
         fused=False,
     )
     for whole, drawn in ((True, None), (False, None), (True, "*i64"))
