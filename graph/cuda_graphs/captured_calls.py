@@ -315,6 +315,8 @@ class CapturedCalls:
         static = [x for each in shards if type(each) is tuple for x in each]
         if self._drawn is not None:
             static.append(self._drawn.table)
+        if not static:
+            return None
         function = self._function(part, places)
         try:
             part.replay, part.results = self._capturer.capture(function, static)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -17,12 +17,12 @@ class Capturer(Protocol):
     def device_type(self) -> str: ...
 
     def capture(
-        self, function: Callable[[], T], static: Iterable[torch.Tensor]
+        self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
         """Record the function's launches, which are not done; what launches them, and its result.
 
-        The result is there after the first replay. The function reads the tensors in `static`, and
-        allocates what else it needs.
+        The result is there after the first replay. The function reads the tensors in `static`, at
+        least one, and allocates what else it needs.
         """
         ...
 
@@ -36,12 +36,14 @@ class CudaCapturer:
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(
-        self, function: Callable[[], T], static: Iterable[torch.Tensor]
+        self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
-        graph = torch.cuda.CUDAGraph()
-        # Other threads, such as those of data loaders and of NCCL, may go on.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = function()
+        device = static[0].device
+        with torch.cuda.device(device):
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+            # Other threads, such as those of data loaders and of NCCL, may go on.
+            with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+                result = function()
         return graph.replay, result
 
 

@@ -97,7 +97,6 @@ class _Watch(TorchDispatchMode):
     def __init__(self, graph: CapturedGraph) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = graph
-        self._known = {storage.data_ptr() for storage in graph.pool}
         self._of_host: dict[
             int, torch.Tensor
         ] = {}  # by storage; kept, so that no address is reused
@@ -152,7 +151,7 @@ class DriverCapturer:
         self._pool: list[torch.UntypedStorage] = []
 
     def capture(
-        self, function: Callable[[], T], static: Iterable[torch.Tensor]
+        self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
         memory = []
         for x in static:
