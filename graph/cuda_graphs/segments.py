@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from ...engine.ops.attention import Attention, AttentionGrad
 from ...engine.ops.creation import Source
 from ...engine.ops.dropout import DropoutKey, DropoutOp
 from ..ir import UPDATE, ProgramStep
@@ -16,7 +17,7 @@ _CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
 # Steps that copy a table of addresses, made on the host, to the device.
 _READ_A_TABLE = {"flatten_gradients"}
 # Ops whose kernels can read the numbers of a draw from the device's memory.
-_READ_DRAWS = {DropoutOp, FusedDropout}
+_READ_DRAWS = {DropoutOp, FusedDropout, Attention, AttentionGrad}
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def _load_logs(logs, sums, at, i, rows):
 
 @Kernel
 def of_queries(
-    dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts,
+    dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, dq_batch, dq_head, dq_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
@@ -110,6 +110,9 @@ def of_queries(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
+    if drawn is not None:
+        seed = tl.load(drawn)
+        call = tl.load(drawn + 1)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
@@ -173,7 +176,7 @@ def of_queries(
 
 @Kernel
 def of_keys(
-    dy, q, k, v, mask, logs, sums, dk, dv, q_starts, k_starts,
+    dy, q, k, v, mask, logs, sums, dk, dv, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step,
     dk_batch, dk_head, dk_step, dv_batch, dv_head, dv_step,
@@ -187,6 +190,9 @@ def of_keys(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BN keys of a head: one program, over the queries that attend to them."""
+    if drawn is not None:
+        seed = tl.load(drawn)
+        call = tl.load(drawn + 1)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
     block, own, batch = program_of(blocks, heads // group)
