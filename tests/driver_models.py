@@ -16,6 +16,8 @@ WIDTH, HEADS, LENGTH, ROWS, VOCABULARY = 512, 4, 512, 2, 2048
 class Attention(nn.Module):
     """Causal self-attention; with rotary embeddings and fewer heads of keys and values, or not."""
 
+    dropout = 0.0
+
     def __init__(self, kv_heads, rotary):
         super().__init__()
         self.kv_heads, self.rotary, self.size = kv_heads, rotary, WIDTH // HEADS
@@ -33,7 +35,8 @@ class Attention(nn.Module):
             angles = flow.arange(length, dtype=flow.float32)[:, None] * flow.arange(self.size // 2)
             cos, sin = flow.cos(angles), flow.sin(angles)
             q, k = F.rotary(q, cos, sin), F.rotary(k, cos, sin)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        dropped = {"is_causal": True, "enable_gqa": True, "dropout_p": self.dropout}
+        y = F.scaled_dot_product_attention(q, k, v, **dropped)
         return self.out(y.transpose(1, 2).reshape(rows, length, width))
 
 
@@ -121,7 +124,8 @@ STEPS = [(model, mode) for model in MODELS for mode in MODES]
 STEPS += [(model, mode) for model in OTHERS for mode in ("graph", "eager amp")]
 
 
-# Graphs whose steps are captured; "scaled" ones clip, scale the loss, and have micro-batches.
+# Graphs whose steps are captured; "scaled" ones clip, scale the loss, have micro-batches, and drop
+# weights of attention.
 CAPTURED = [
     (model, mode) for model in MODELS for mode in ("captured", "captured amp", "captured scaled")
 ]
@@ -142,6 +146,7 @@ class Training(nn.Graph):
             self.config.enable_amp(dtype=flow.float16)
             self.config.set_gradient_accumulation_steps(2)
             self.set_grad_scaler(flow.amp.GradScaler())
+            model.block.attention.dropout = 0.1
 
     def build(self, *given):
         loss = self.model(*given)
@@ -198,7 +203,9 @@ def capture_faults(gpu, model, mode):
     between = [line for line in graph.plan(0).splitlines() if line.startswith("# between")]
     found = [f"{line}, and not at the end alone" for line in between[:-1]]
     pairs = zip(gpu.captures, gpu.captures[len(gpu.captures) // 2 :], strict=False)
-    return found + [f"{text}\n    in {form}" for pair in pairs for form, text in number_faults(*pair)]
+    return found + [
+        f"{text}\n    in {form}" for pair in pairs for form, text in number_faults(*pair)
+    ]
 
 
 # Every optimizer, in the forms that its options make.

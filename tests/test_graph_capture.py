@@ -107,7 +107,10 @@ def test_memory_that_is_gone_at_a_replay():
     ("other", "text"),
     [
         (lambda y: launch(X, y, 3), "by: 2 is captured, and another step has 3"),
-        (lambda y: launch(X, y, programs=2), "grid (1, 1, 1), and in another step _scale (2, 1, 1)"),
+        (
+            lambda y: launch(X, y, programs=2),
+            "grid (1, 1, 1), and in another step _scale (2, 1, 1)",
+        ),
         (lambda y: [launch(X, y), launch(X, y)], "1 launches in one step and 2 in another"),
         (lambda y: launch(X, y), None),
     ],

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from recorded_graphs import recording
+from captured_steps import Noisy, Train, batches, trained
+from launched import run_ranks
+from recorded_graphs import Recorder, recording
 
 import onefold as flow
 from onefold import nn, sbp
+from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.cuda_graphs.segments import RULES, Where, reason, segments_of, summary
 
 B, S0 = sbp.broadcast, sbp.split(0)
@@ -19,66 +22,6 @@ NORM = torch.get_float32_matmul_precision
 @pytest.fixture
 def recorder(monkeypatch):
     return recording(monkeypatch)
-
-
-class Noisy(nn.Module):
-    """Dropout, running statistics, and tensors that are made of nothing."""
-
-    def __init__(self, **layout):
-        super().__init__()
-        self.up, self.down = nn.Linear(4, 8, **layout), nn.Linear(8, 2, **layout)
-        self.norm = nn.BatchNorm1d(8, **layout)
-        self.register_buffer("calls", flow.zeros(1, **layout))
-
-    def forward(self, x):
-        self.calls += 1
-        h = nn.functional.dropout(self.norm(self.up(x)), 0.5)
-        q = h.view(-1, 1, 2, 4)
-        h = h + nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5).view(-1, 8)
-        weights = flow.arange(8, **of(x)) * 0.1
-        return self.down(h * weights + flow.rand(8, **of(x)))
-
-
-def of(x):
-    return {"placement": x.placement, "sbp": B} if x.is_global else {}
-
-
-class Train(nn.Graph):
-    """A step with a schedule, clipping, accumulation, a scaled loss, as asked for."""
-
-    def __init__(self, *, cuda_graph=True, parts=1, clip=None, scaler=None, returns=None, **layout):
-        super().__init__()
-        flow.manual_seed(3)
-        self.model = Noisy(**layout)
-        self.clip, self.returns = clip, returns
-        options = {} if clip is None else {"clip_grad_max_norm": clip, "clip_grad_norm_type": 2.0}
-        params = [{"params": [*self.model.parameters()], **options}]
-        optimizer = flow.optim.AdamW(params, lr=0.1)
-        self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 1, 0.8))
-        self.config.set_gradient_accumulation_steps(parts)
-        self.config.enable_cuda_graph(cuda_graph)
-        if scaler is not None:
-            self.set_grad_scaler(scaler)
-
-    def build(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        return loss if self.returns is None else (loss, self.returns(self, x))
-
-
-def batches(count, rows=6, **layout):
-    flow.manual_seed(7)
-    return [flow.randn(rows, 4, **layout) for _ in range(count)]
-
-
-def trained(graph, given):
-    """The results of calls, and what they left in the model."""
-    flow.manual_seed(11)
-    found = []
-    for x in given:
-        result = graph(x)
-        found += [*result] if isinstance(result, tuple) else [result]
-    return [x.numpy() for x in found] + [x.numpy() for x in graph.model.state_dict().values()]
 
 
 def assert_equal(found, wanted):
@@ -113,6 +56,28 @@ def test_no_bit_changes(options, layout, recorder, world):
     assert_equal(found, wanted)
     assert (recorder.captures >= 1, recorder.replays) == (True, 4 * recorder.captures)
     assert graph.cuda_graph_reason == ""
+
+
+def two_ranks():
+    """Losses without and with CUDA graphs, what runs between them, and how often they run."""
+    recorder = Recorder()
+    stream_capture.capturer = lambda kind: recorder
+    everyone = flow.placement("cpu", [0, 1])
+    found = []
+    for cuda_graph in (False, True):
+        graph = Train(cuda_graph=cuda_graph, parts=2, placement=everyone, sbp=B)
+        flow.manual_seed(11)
+        given = batches(6, rows=8, placement=everyone, sbp=S0)
+        found.append([graph(x).numpy().tolist() for x in given])
+    plan = [line for line in graph.plan(0).splitlines() if line.startswith("# ")]
+    return *found, plan, (recorder.captures, recorder.replays), graph.cuda_graph_reason
+
+
+def test_processes_communicate_between_their_graphs():
+    for wanted, found, plan, (captures, replays), text in run_ranks(2, two_ranks):
+        assert (found, text) == (wanted, "")
+        assert captures > 2 and replays == 4 * captures
+        assert sum("communicates with other processes" in line for line in plan) >= captures - 1
 
 
 def test_results_of_earlier_calls_stay(recorder):

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ..launch.jit_kernel import Kernel
+from ..random.philox_kernels import key_of
 from .attention_tiles import (
     LOG2_E,
     described,
@@ -110,9 +111,7 @@ def of_queries(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
-    if drawn is not None:
-        seed = tl.load(drawn)
-        call = tl.load(drawn + 1)
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
@@ -190,9 +189,7 @@ def of_keys(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BN keys of a head: one program, over the queries that attend to them."""
-    if drawn is not None:
-        seed = tl.load(drawn)
-        call = tl.load(drawn + 1)
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
     block, own, batch = program_of(blocks, heads // group)
@@ -224,8 +221,7 @@ def of_keys(
         of_q = of_heads(q, q_head, q_step, heads, rows, D, BM, BD, TMA)
         of_dy = of_heads(dy, dy_head, dy_step, heads, rows, DV, BM, BV, TMA)
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
-        head = (own * group).to(tl.int32)
-        i0 = low
+        head, i0 = (own * group).to(tl.int32), low
         # One loop over the heads and their queries, so that copies run ahead across heads.
         for _ in tl.range(group * per_head, warp_specialize=SPECIALIZE):
             i = i0 + tl.arange(0, BM)

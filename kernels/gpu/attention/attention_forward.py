@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from ..launch.jit_kernel import Kernel
+from ..random.philox_kernels import key_of
 from .attention_tiles import (
     LOG2_E,
     described,
@@ -77,9 +78,7 @@ def forward(
     The blocks of the last queries, which attend to the most keys, are started first. The seed and
     the call id of dropout are read from `drawn` where that is given.
     """
-    if drawn is not None:
-        seed = tl.load(drawn)
-        call = tl.load(drawn + 1)
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)

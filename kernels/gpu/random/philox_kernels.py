@@ -42,6 +42,14 @@ def number_of(bits, REAL: tl.constexpr):
 
 
 @triton.jit
+def key_of(drawn, seed, call):
+    """The seed and the call id of a draw, read from memory where `drawn` is given."""
+    if drawn is not None:
+        return tl.load(drawn), tl.load(drawn + 1)
+    return seed, call
+
+
+@triton.jit
 def words_of(groups, seed, call):
     """The four words of each group."""
     groups = groups.to(tl.uint64)

@@ -28,6 +28,7 @@ from .philox_kernels import (
     erfinv,
     exponential_of,
     interleaved,
+    key_of,
     number_of,
     unit,
     words_of,
@@ -127,9 +128,7 @@ def _fill(
     REAL: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     LANES: tl.constexpr = 2 if WIDE else 4
     TILE: tl.constexpr = GROUPS * LANES
-    if drawn is not None:
-        seed = tl.load(drawn)
-        call = tl.load(drawn + 1)
+    seed, call = key_of(drawn, seed, call)
     slot = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
     if ONE_ROW:
         group = start // LANES + slot
