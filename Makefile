@@ -9,17 +9,18 @@ PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
+.PHONY: help setup demo test slow kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
 	@echo "make test    run the tests, on every core (12 minutes on 2)"
+	@echo "make slow    run the tests that take more than 10 seconds each (5 minutes)"
 	@echo "make kernels compile every Triton kernel, check launches, and run all in the interpreter"
 	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
 	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
-	@echo "make check   lint, types, kernels, kills and tests, as CI does (37 minutes on 2 cores)"
+	@echo "make check   lint, types, kernels, kills, slow and test, as CI does (37 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
 
@@ -44,7 +45,11 @@ demo: $(STAMP)
 	$(VENV)/bin/python examples/mnist.py --strategy mixed
 
 test: $(STAMP)
-	$(PYTEST)
+	$(PYTEST) -m "not slow"
+
+# Tests of 10 seconds and more: they compile kernels, train models, or run other tests.
+slow: $(STAMP)
+	$(PYTEST) -m slow
 
 # Triton is interpreted or compiled, as a process chooses when it starts: so, several of them.
 kernels: $(STAMP)
@@ -103,7 +108,7 @@ gpu:
 	  $(MAKE) $$target MINUTES=600 || status=$$?; \
 	done; exit $$status
 
-check: lint types kernels other-triton kills test
+check: lint types kernels other-triton kills slow test
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
@@ -33,10 +33,7 @@ class Mark(NamedTuple):
     line: str
 
 
-class _Row(NamedTuple):
-    mark: Mark
-    values: tuple[object, ...]
-    parents: tuple[int, ...]
+_Row = tuple[Mark, tuple[object, ...], tuple[int, ...]]  # what was done, with which values, on what
 
 
 class _State:
@@ -73,7 +70,15 @@ def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = (
         plain = tuple([_plain(value) for value in values])
         number = hash((what.number, index, plain, parents)) or 1
         setattr(made, _NAME, number)
-        _add(number, _Row(what, values, parents))
+        _add(number, (what, values, parents))
+
+
+def give_all(shards: Iterable[torch.Tensor], what: Mark, value: int) -> None:
+    """Set one origin of all these tensors: what was done, with a number, on nothing else."""
+    number = hash((what.number, value)) or 1
+    for shard in shards:
+        setattr(shard, _NAME, number)
+    _add(number, (what, (value,), ()))
 
 
 def of_program(text: str) -> int:
@@ -82,7 +87,7 @@ def of_program(text: str) -> int:
     for line in text.splitlines():
         what = mark(line)
         before, number = number, hash((what.number, number)) or 1
-        state.rows[number] = _Row(what, (), (before,))
+        state.rows[number] = (what, (), (before,))
     return number
 
 
@@ -93,7 +98,7 @@ def of_call(program: int, inputs: Sequence[object]) -> int:
         return program
     what = mark("a call of the graph")
     number = hash((what.number, program, parents)) or 1
-    _add(number, _Row(what, (), (program, *parents)))
+    _add(number, (what, (), (program, *parents)))
     return number
 
 
@@ -166,7 +171,7 @@ def _one(made: torch.Tensor, args: Sequence[object], what: Mark) -> torch.Tensor
     given = tuple(parents)
     number = hash((what.number, 0, plain, given)) or 1
     setattr(made, _NAME, number)
-    _add(number, _Row(what, tuple(values), given))
+    _add(number, (what, tuple(values), given))
     return made
 
 
@@ -185,10 +190,10 @@ def history(number: int) -> list[tuple[int, str, str]]:
         each = more.pop()
         if each not in found and each in state.rows:
             found.add(each)
-            more += state.rows[each].parents
+            more += state.rows[each][2]
     return [
-        (each, row.mark.text + _shown(row.values), row.mark.line)
-        for each, row in state.rows.items()
+        (each, what.text + _shown(values), what.line)
+        for each, (what, values, _) in state.rows.items()
         if each in found
     ]
 

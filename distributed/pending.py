@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch.distributed import Work
 
@@ -21,7 +20,7 @@ class Counter:
     seq: int = 0
     compared: int = 0  # the last of them that this process compared with the others
     agreement: Agreement = field(default_factory=Agreement, repr=False)
-    unchecked: list[Any] = field(default_factory=list, repr=False)  # see `rank_check`
+    checks: object = field(default=None, repr=False)  # see `rank_check`
 
 
 @dataclass(slots=True)

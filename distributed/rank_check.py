@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
 from itertools import combinations
 from typing import NamedTuple
 
 import torch
 
-from ..errors import CommTimeout, RankMismatch, user_line
+from ..errors import RankMismatch, user_line
 from . import origins
 from .connection import Connection
 from .pending import Counter, Pending
+from .told_checksum import ADVICE, Told, answer, tell
 from .wait import current_op
 
-# How long a rank waits for others to compare before it asks where they are; then twice as long.
-_PATIENCE = 2.0
-# A key of the store counts ranks in its high bits, and adds up their numbers below.
-_NUMBER_BYTES = 4
-_COUNTED_FROM = 47
 # With ONEFOLD_CHECK=1: as many collectives of a group that were expected are compared together.
 _TOGETHER = 32
-_LATE = b"late"  # the verdict of a rank that waited too long
-_ADVICE = (
-    "Every rank must run the same operations in the same order; look for a branch that depends on "
-    "the rank, or on data that differs between ranks."
-)
+_MOST_SAID = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -54,6 +44,15 @@ class Said:
         """The inverse of `from_json`."""
         return json.dumps(asdict(self))
 
+    @property
+    def kind(self) -> str:
+        """The name of the collective."""
+        return self.what.partition(" ")[0]
+
+    def is_free(self) -> bool:
+        """Whether ranks that agree on `what` may still send what others do not expect."""
+        return bool(self.sends) and not self.decided
+
     @staticmethod
     def from_json(text: str | bytes) -> Said:
         """The inverse of `to_json`."""
@@ -67,7 +66,7 @@ class Said:
         return f"{self.what}{of} at {self.line}"
 
 
-class _Unchecked(NamedTuple):
+class _Begun(NamedTuple):
     """With ONEFOLD_CHECK=1: a collective that was begun and not compared yet."""
 
     said: Said
@@ -77,6 +76,16 @@ class _Unchecked(NamedTuple):
     def in_full(self) -> Said:
         _, op, line = self.known
         return replace(self.said, op=op, line=line, origin=self.origin)
+
+
+class _Checks:
+    """With ONEFOLD_CHECK=1: what the ranks of a counter still have to compare."""
+
+    def __init__(self) -> None:
+        self.said: dict[Hashable, Said] = {}  # by what all must agree on
+        self.begun: list[_Begun] = []
+        self.told: Told | None = None  # of those in `before`
+        self.before: list[_Begun] = []
 
 
 def form(shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -94,30 +103,58 @@ def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[],
     if len(counter.ranks) == 1:
         return
     if link.check:
-        _check(link, counter, what, said())
+        _check(link, counter, what, said)
     elif not counter.agreement.expects(what):
-        if not _all_say(link, counter, repr(what), said()):
+        if not _all_say(link, counter, said().kind, repr(what)):
             _compare(link, counter, [said().now()], False)
             raise AssertionError(f"ranks differ in {what}, but say the same")
         counter.agreement.learn(what)
 
 
-def _check(link: Connection, counter: Counter, what: Hashable, said: Said) -> None:
+def _check(link: Connection, counter: Counter, what: Hashable, say: Callable[[], Said]) -> None:
     """Compare everything: at once where it is new, and else some collectives together."""
-    line = origins.state.line or user_line()
-    known = what, current_op.name, line
-    unchecked: list[_Unchecked] = counter.unchecked
-    unchecked.append(_Unchecked(said, known, current_op.origin))
-    expected = counter.agreement.expects(known)
-    if expected and len(unchecked) < _TOGETHER:
+    checks = counter.checks
+    if not isinstance(checks, _Checks):
+        checks = counter.checks = _Checks()
+    said = checks.said.get(what)
+    if said is None:
+        said = say()
+        if not said.is_free() and len(checks.said) < _MOST_SAID:
+            checks.said[what] = said
+    known = what, current_op.name, origins.state.line or user_line()
+    entry = _Begun(said, known, current_op.origin)
+    if counter.agreement.expects(known):
+        if len(checks.begun) == _TOGETHER:
+            _check_together(link, replace(counter, seq=counter.seq - 1), checks)
+            counter.compared = counter.seq - 1
+        checks.begun.append(entry)
         return
-    counter.unchecked = []
-    text = repr([(each.known, each.origin) for each in unchecked])
-    free = any(each.said.sends and not each.said.decided for each in unchecked)
-    if not _all_say(link, counter, text, said) or free:
-        _compare(link, counter, [each.in_full() for each in unchecked], True)
-    if not expected:
-        counter.agreement.learn(known)
+    entries = [*checks.before, *checks.begun, entry]
+    checks.told, checks.before, checks.begun = None, [], []
+    same = _all_say(link, counter, said.kind, _text(entries))
+    if not same or any(each.said.is_free() for each in entries):
+        _compare(link, counter, [each.in_full() for each in entries], True)
+    counter.agreement.learn(known)
+
+
+def _check_together(link: Connection, counter: Counter, checks: _Checks) -> None:
+    """Tell of what was begun, and look at what all told the last time: no rank waits for another.
+
+    `counter` is that of the last of them.
+    """
+    told, before, begun = checks.told, checks.before, checks.begun
+    checks.told, checks.before, checks.begun = None, [], []
+    kind = begun[-1].said.kind
+    if told is not None and not answer(link, kind, told):
+        _compare(link, counter, [each.in_full() for each in before], True)
+    if any(each.said.is_free() for each in begun):
+        _compare(link, counter, [each.in_full() for each in begun], True)
+    else:
+        checks.told, checks.before = tell(link, counter, kind, _text(begun)), begun
+
+
+def _text(entries: Sequence[_Begun]) -> str:
+    return repr([(each.known, each.origin) for each in entries])
 
 
 def _compare(link: Connection, counter: Counter, mine: Sequence[Said], exact: bool) -> None:
@@ -142,7 +179,7 @@ def _compare(link: Connection, counter: Counter, mine: Sequence[Said], exact: bo
                     f"ranks {a} and {b} met in one collective with different tensors:\n"
                     f"  rank {a}: {one}\n  rank {b}: {two}\n"
                     f"What made them differs first in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
-                    f"  rank {b}: {_parting(rows[b], rows[a])}\n{_ADVICE}"
+                    f"  rank {b}: {_parting(rows[b], rows[a])}\n{ADVICE}"
                 )
 
 
@@ -170,80 +207,10 @@ def agree_on_messages(
         counter.agreement.learn(what)
 
 
-def _all_say(link: Connection, counter: Counter, text: str, said: Said) -> bool:
-    """Whether every rank says `text`; asks the store twice, however many ranks there are."""
-    digest = blake2b(text.encode(), digest_size=_NUMBER_BYTES).digest()
-    number = int.from_bytes(digest, "big")
-    key, count = f"agree/{counter.key}/{counter.seq}", len(counter.ranks)
-    verdict = f"{key}/same"
-
-    def ask() -> bool:
-        counter.compared = counter.seq
-        total = link.store.add(key, (1 << _COUNTED_FROM) + number)
-        if total >> _COUNTED_FROM == count:
-            same = total - (count << _COUNTED_FROM) == count * number
-            if link.store.compare_set(verdict, "", str(same)) == _LATE:
-                raise RuntimeError("a peer did not wait any longer")
-            # All have come here, so all have read the verdict before.
-            for old in link.compared_keys.get(counter.key, ()):
-                link.store.delete_key(old)
-        else:
-            _wait(link, counter, verdict, pending)
-            found = link.store.get(verdict)
-            if found == _LATE:
-                raise RuntimeError("timed out")
-            same = found == b"True"
-        link.compared_keys[counter.key] = (key, verdict)
-        return same
-
-    pending = Pending(said.what.partition(" ")[0], current_op.name, (counter,))
-    try:
-        return link.meet(pending, ask)
-    except CommTimeout:
-        link.watch.pending = pending  # the others give up too, and may still ask where it was
-        raise
-
-
-def _wait(link: Connection, counter: Counter, verdict: str, pending: Pending) -> None:
-    """Wait for the verdict, unless a rank has gone on without comparing."""
-    deadline = time.monotonic() + link.timeout
-    patience = _PATIENCE
-    suspects: set[int] = set()
-    asks = f"{verdict}/asks"
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            link.wait_for_keys([verdict], pending, min(patience, left))
-        except RuntimeError:
-            if link.is_in_vain(pending):
-                raise
-            if left <= patience:
-                link.store.compare_set(verdict, "", _LATE.decode())  # then all give up at one time
-                raise
-        else:
-            link.store.delete_key(asks)
-            return
-        if link.store.compare_set(asks, "", str(link.rank)) != str(link.rank).encode():
-            continue  # one asks for all
-        report = link.watch.ask(pending)
-        gone = {
-            rank
-            for rank, compared in report.compared.items()
-            if rank in report.arrived and compared < counter.seq
-        }
-        if gone & suspects and not link.store.check([verdict]):
-            rank = min(gone & suspects)
-            error = RankMismatch(
-                f"ranks {link.rank} and {rank} are at different operations:\n"
-                f"  rank {link.rank}: {pending.describe()}, at {user_line()}\n"
-                f"  rank {rank}: {report.arrived[rank]}\n"
-                f"Rank {rank} went on as before, but rank {link.rank} did something else. {_ADVICE}"
-            )
-            link.fail(error)
-            raise error
-        suspects = gone
-        if not gone:
-            patience *= 2  # the others are late; do not ask them too often
+def _all_say(link: Connection, counter: Counter, kind: str, text: str) -> bool:
+    """Whether every rank says `text` now."""
+    counter.compared = counter.seq
+    return answer(link, kind, tell(link, counter, kind, text))
 
 
 def _parting(mine: str, theirs: str) -> str:
@@ -281,7 +248,7 @@ def _mismatch(counter: Counter, told: Mapping[int, Said], exact: bool) -> RankMi
             return RankMismatch(
                 f"ranks {a} and {b} met in one collective with different operations:\n"
                 f"  rank {a}: {told[a]}\n  rank {b}: {told[b]}\n"
-                f"They differ in {difference}. {_ADVICE}"
+                f"They differ in {difference}. {ADVICE}"
             )
     return None
 

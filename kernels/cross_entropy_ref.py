@@ -11,6 +11,8 @@ from torch import Tensor
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _nll_loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 _cross_entropy_loss: Callable[..., Tensor] = torch._C._nn.cross_entropy_loss
+_log_softmax_grad: Callable[..., Tensor] = torch._log_softmax_backward_data
+_aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +163,26 @@ def whole_cross_entropy_grad(
             own = replace(classes, smoothing=0.0)
             dy = dy / target_weights(target, weight, own, lse.dtype).sum()
         return cross_entropy_grad(dy, x, target, weight, lse, classes)
+    if x.ndim == 2 and smoothing == 0.0:
+        logs = x.detach().to(dy.dtype)
+        return _by_logs(dy, logs, target, weight, log_input, reduction, ignore_index).to(x.dtype)
     wide = x.detach().to(dy.dtype).requires_grad_()
     attrs = (log_input, reduction, ignore_index, smoothing)
     with torch.enable_grad():
         loss = whole_cross_entropy(wide, target, weight, *attrs)
     return torch.autograd.grad(loss, wide, dy)[0].to(x.dtype)
+
+
+def _by_logs(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int,
+) -> Tensor:  # fmt: skip
+    """The gradient of rows, by the kernels that torch's autograd runs for it."""
+    logs = x if log_input else torch.log_softmax(x, 1)
+    number = _REDUCTIONS[reduction]
+    _, total = _aten.nll_loss_forward(logs, target, weight, number, ignore_index)
+    dlogs = _aten.nll_loss_backward(dy, logs, target, weight, number, ignore_index, total)
+    return dlogs if log_input else _log_softmax_grad(dlogs, logs, 1, x.dtype)
 
 
 def _along(vector: Tensor, ndim: int, dim: int) -> Tensor:

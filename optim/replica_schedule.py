@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # In steps. Before the first regular time, replicas are compared in steps 1, 2, 4, 8, ...
 _EVERY = 64
-_EVERY_CHECKED = 8  # with ONEFOLD_CHECK=1
+_EVERY_CHECKED = 16  # with ONEFOLD_CHECK=1
 # Options that say how to compute, not what.
 _IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
 
@@ -21,10 +21,11 @@ _IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable")
 class ReplicaSchedule:
     """The steps of an optimizer after which ranks compare replicas of parameters, and options."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("_marks", "steps")
 
     def __init__(self) -> None:
         self.steps = 0
+        self._marks: list[origins.Mark] = []  # of a step, by parameter
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Compare when it is time. Raises RankMismatch on every rank of what is not the same.
@@ -37,7 +38,7 @@ class ReplicaSchedule:
         self.steps += 1
         check = origins.state.on
         if check:
-            _give_origins(optimizer, self.steps)
+            self._give_origins(optimizer)
         every = _EVERY_CHECKED if check else _EVERY
         early = self.steps < every and not self.steps & (self.steps - 1)
         if self.steps % every and not early:
@@ -48,12 +49,15 @@ class ReplicaSchedule:
         kind = type(optimizer).__name__
         compare_replicas(found, f"step {self.steps} of {kind}", _options(optimizer), rounding=True)
 
-
-def _give_origins(optimizer: Optimizer, steps: int) -> None:
-    """Say that a step made the parameters: optimizers write into memory, which no op sees."""
-    for name, param in parameters_of(optimizer):
-        if param.meta.placement is not None:
-            origins.give(param.shards, origins.mark(f"{name} after a step"), steps)
+    def _give_origins(self, optimizer: Optimizer) -> None:
+        """Say that a step made the parameters: optimizers write into memory, which no op sees."""
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        if len(self._marks) != len(params):
+            named = parameters_of(optimizer)
+            self._marks = [origins.mark(f"{name} after a step") for name, _ in named]
+        for param, mark in zip(params, self._marks, strict=True):
+            if param.meta.placement is not None:
+                origins.give_all(param.shards, mark, self.steps)
 
 
 def _options(optimizer: Optimizer) -> Options:

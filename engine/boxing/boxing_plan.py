@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ...distributed.comm_log import table
+from ...distributed.origins import Mark, mark
 from ...distributed.world import on_world_change
 from ...errors import ShapeError
 from ..meta import Meta
@@ -46,6 +47,11 @@ class BoxingPlan:
     def communicates(self) -> bool:
         """Whether any rank sends anything."""
         return not all(step.local for step in self.steps)
+
+    @cached_property
+    def arrival(self) -> Mark:
+        """What made tensors that are whole after it, for ranks to compare."""
+        return mark(f"to {self.dst!r}")
 
     def received(self, rank: int) -> int:
         """Bytes that `rank` receives from other ranks."""

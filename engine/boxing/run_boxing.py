@@ -115,7 +115,7 @@ def _arrived(plan: BoxingPlan, shards: Shards, made: Shards) -> Shards:
     src, dst = plan.src, plan.dst
     moved = dst.placement is not src.placement or broadcast not in src.nd_sbp
     if moved and all(sbp is broadcast for sbp in dst.nd_sbp):
-        origins.give(made, origins.mark(f"to {dst!r}"))
+        origins.give(made, plan.arrival)
     else:  # some ranks may have the same shards as before
         origins.take(made, shards)
     return made

@@ -4,7 +4,7 @@ import pytest
 import torch
 from launched import run_ranks
 
-from onefold.distributed import collectives as c, current_op, transfer
+from onefold.distributed import collectives as c, current_op, told_checksum, transfer
 from onefold.distributed.rank_check import form
 from onefold.distributed.world import world
 from onefold.errors import RankMismatch
@@ -121,3 +121,45 @@ def test_messages_that_do_not_fit():
 
 def test_form():
     assert form((2, 3), torch.bfloat16) == "bfloat16 (2, 3)"
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_another_origin_after_many_that_were_equal(n):
+    """Collectives that were expected are compared together, some later, and all ranks raise."""
+
+    def program():
+        ranks, begun = tuple(range(n)), 0
+        try:
+            for begun in range(200):
+                current_op.origin = 7 + (begun == 70 and world().rank == 1)
+                c.all_reduce(torch.ones(2), ranks, "sum")
+        except RankMismatch as error:
+            return str(error), begun
+        return "", begun
+
+    for text, begun in run_ranks(n, program, env=CHECK):
+        assert text.startswith("ranks 0 and 1 met in one collective with different tensors")
+        assert 70 < begun < 70 + 2 * 33
+
+
+def test_something_else_at_any_place_among_those_that_are_told_together(monkeypatch):
+    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.05)
+
+    def program():
+        texts = []
+        for place in (33, 66):
+            text = ""
+            try:
+                for index in range(100):
+                    other = index == place and world().rank == 1
+                    reduce(op="max" if other else "sum")
+            except RankMismatch as error:
+                text = str(error)
+            texts.append(text)
+            c.barrier((0, 1, 2))
+        return texts
+
+    for texts in run_ranks(3, program, env=CHECK):
+        for text in texts:
+            assert "ranks 1 and " in text or "ranks 0 and 1 met" in text
+            assert "all_reduce" in text

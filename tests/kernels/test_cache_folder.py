@@ -75,6 +75,7 @@ def test_a_form_that_does_not_compile_is_named(forms, tmp_path, monkeypatch):
     assert errors[0].startswith("pointwise_relu: ")
 
 
+@pytest.mark.slow
 def test_the_command_runs_programs(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

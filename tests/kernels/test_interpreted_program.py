@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 PROGRAM = '''
 """A small GPT that is trained for two steps, eagerly and as a graph with autocast."""
@@ -96,6 +97,7 @@ def losses(folder, kernels):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_trains_as_with_torch(tmp_path):
     wanted, found = (json.loads(losses(tmp_path, kernels)) for kernels in ("torch", "triton"))
     assert (wanted["triton"], found["triton"]) == (False, True)

@@ -135,6 +135,7 @@ def test_a_rule_that_does_not_run_is_a_fault_and_others_are_tuned(tmp_path, caps
     assert configs.read(session.table) == {"fake bfloat16 small sm_90": WIDE}
 
 
+@pytest.mark.slow
 def test_configurations_are_compiled_in_parallel_and_those_without_hope_left_out(tmp_path):
     """A tile of float32 products that needs too many registers, and one that does not."""
     tuned = registry.all_tuned()["softmax"]
