@@ -130,7 +130,8 @@ class Executable(Executor):
         capturer = next(filter(None, map(stream_capture.capturer, kinds)), None)
         if capturer is None:
             self.no_cuda_graph = (
-                f"the tensors are on {' and '.join(kinds) or 'no device'}, not cuda"
+                "CUDA graphs need a GPU of NVIDIA's, and the tensors are on "
+                f"{' and '.join(kinds) or 'no device'}"
             )
             return None
         assigned = {id(tensor) for tensor, _ in self.assigns}

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 
-def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, for which nothing waits.
+def staged(host: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU in memory from which copies to the device wait for nothing.
 
-    From pinned memory the copy is queued. From other memory CUDA may first wait for the stream.
+    From pinned memory a copy is queued. From other memory CUDA may first wait for the stream.
     """
-    if device.type == "cuda":
-        host = host.pin_memory()
-    return host.to(device, non_blocking=True)
+    return host.pin_memory() if device.type == "cuda" else host
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device, for which nothing waits."""
+    return staged(host, device).to(device, non_blocking=True)

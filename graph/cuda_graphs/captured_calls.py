@@ -22,8 +22,9 @@ from ...distributed import comm_log
 from ...distributed.world import world
 from ...engine.ops.dropout import DropoutKey
 from ...engine.tensor import Shards
+from ...errors import OnefoldError
 from ...kernels.select import uses_triton
-from ..call_list import ERRORS, Call, CallList, Filled, watchers
+from ..call_list import Call, CallList, Filled, watchers
 from ..ir import Run
 from ..random_draws import Draws
 from .segments import (
@@ -320,9 +321,12 @@ class CapturedCalls:
         function = self._function(part, places)
         try:
             part.replay, part.results = self._capturer.capture(function, static)
-        except ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
             self._failed = True
-            self.reason = f"the capture failed: {error}"
+            # The end of a capture may raise another error than the call at which it failed.
+            both = (error, error.__context__)
+            told = next((each for each in both if isinstance(each, OnefoldError)), error)
+            self.reason = f"the capture failed: {told}"
         return part.replay
 
 

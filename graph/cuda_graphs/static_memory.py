@@ -10,7 +10,7 @@ import torch
 from ...engine.generator import Draw
 from ...engine.tensor import Shards
 from ...kernels.philox import signed
-from ...kernels.staging import to_device
+from ...kernels.staging import staged
 
 
 def layout_of(shards: Shards) -> Hashable:
@@ -53,7 +53,7 @@ class DrawMemory:
     def set(self, numbers: Sequence[tuple[int, int]]) -> None:
         """Copy the numbers of this call, one pair for each row, without waiting."""
         host = torch.tensor([[signed(n) for n in pair] for pair in numbers], dtype=torch.int64)
-        self.table.copy_(to_device(host, self.table.device), non_blocking=True)
+        self.table.copy_(staged(host, self.table.device), non_blocking=True)
 
 
 @contextmanager

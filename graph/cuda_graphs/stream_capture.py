@@ -39,7 +39,8 @@ class CudaCapturer:
         self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
         device = static[0].device
-        with torch.cuda.device(device):
+        # The stream is also restored where a capture fails, which `torch.cuda.graph` does not do.
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
             # Other threads, such as those of data loaders and of NCCL, may go on.
             with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
