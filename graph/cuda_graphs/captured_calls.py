@@ -2,7 +2,7 @@
 
 The first run is as without CUDA graphs. The second runs the same calls on static memory, so that
 every kernel is compiled and loaded. The third captures each segment and replays it at once; later
-ones only replay. What a graph depends on is compared in each run: the addresses of parameters, the
+ones only replay. What a graph depends on is compared in each run: the memory of parameters, the
 layouts of inputs, torch's settings of precision. After a change the second and the third run follow
 again. Inputs are copied into static memory in each run, and so are variables that get other memory
 in each run, such as running statistics.
@@ -40,10 +40,12 @@ from .segments import (
 from .static_memory import DrawMemory, in_memory, layout_of, refill, static_copies
 from .stream_capture import Capturer
 
+Memory: TypeAlias = list[tuple[int, tuple[int, ...]]]  # addresses and strides
 Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 
 _OFTEN = 2  # runs in a row in which a variable moves, after which it is copied
 _FIRST = "the first call runs without CUDA graphs"
+_WATCHED = "something looks at each step, such as a profile"
 _WARM_UP = "the kernels were compiled and loaded by this call, for the capture by the next"
 
 
@@ -87,7 +89,7 @@ class CapturedCalls:
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
         self._copied = [*ends.inputs, *ends.assigned]
         self._fixed = [place for place in ends.variables if place not in ends.assigned]
-        self._addresses: list[list[int]] = []
+        self._memory: list[Memory] = []
         self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
@@ -167,14 +169,18 @@ class CapturedCalls:
 
     def run(self, places: Filled) -> bool:
         """Do the calls on values in their places; False if they are left to be done as ever."""
-        if self._failed or watchers or comm_log.watchers or self._given != self._calls.calls:
+        if self._failed:
+            return False
+        if watchers or comm_log.watchers or self._given != self._calls.calls:
+            self.reason = _WATCHED
             return False
         key = self._state(places)
         if key != self._key:
             first = self._key is None
             self._reset(key)
-            if first or not self._is_on_one_device(places):
+            if not self._is_on_one_device(places) or first:
                 return False
+        own = [(place, places[place]) for place in self._copied]
         self._prepare(places)
         warm = self._warm
         self.reason = "" if warm else _WARM_UP
@@ -188,6 +194,8 @@ class CapturedCalls:
         for place in self._ends.kept:
             if places[place]:  # else the update makes it
                 places[place] = _copies(places[place])
+        for place, shards in own:
+            places[place] = shards  # what the update writes
         self._warm = True
         if self._failed:
             self._reset(None)
@@ -197,28 +205,32 @@ class CapturedCalls:
 
     def _state(self, places: Filled) -> Hashable:
         """What graphs depend on, besides the values in static memory."""
-        addresses = [[part.data_ptr() for part in places[place]] for place in self._fixed]
-        if addresses != self._addresses:
-            addresses = self._note_moves(addresses)
+        memory = [
+            [(part.data_ptr(), part.stride()) for part in places[place]] for place in self._fixed
+        ]
+        if memory != self._memory:
+            memory = self._note_moves(memory)
+        else:
+            self._moved.clear()
         return (
-            addresses,
+            memory,
             [layout_of(places[place]) for place in self._copied],
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
         )
 
-    def _note_moves(self, addresses: list[list[int]]) -> list[list[int]]:
+    def _note_moves(self, memory: list[Memory]) -> list[Memory]:
         """Let variables that have moved since the last run, and before that run, be copied."""
-        before, now = dict(zip(self._fixed, self._addresses, strict=False)), {}
-        for place, at in zip(self._fixed, addresses, strict=True):
+        before, now = dict(zip(self._fixed, self._memory, strict=False)), {}
+        for place, at in zip(self._fixed, memory, strict=True):
             self._moved[place] = self._moved[place] + 1 if at != before.get(place, at) else 0
             if self._moved[place] < _OFTEN:
                 now[place] = at
             else:
                 self._copied.append(place)
-        self._fixed, self._addresses = [*now], [*now.values()]
-        return self._addresses
+        self._fixed, self._memory = [*now], [*now.values()]
+        return self._memory
 
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)

@@ -12,6 +12,7 @@ from recorded_graphs import Recorder, recording
 import onefold as flow
 from onefold import nn, sbp
 from onefold.graph.cuda_graphs import stream_capture
+from onefold.graph.cuda_graphs.captured_calls import CapturedCalls
 from onefold.graph.cuda_graphs.segments import RULES, Where, reason, segments_of, summary
 
 B, S0 = sbp.broadcast, sbp.split(0)
@@ -39,8 +40,9 @@ def assert_equal(found, wanted):
         {"parts": 2, "clip": 0.1, "scaler": lambda: flow.amp.StaticGradScaler(8.0)},
         {"returns": lambda graph, x: x.t()},
         {"returns": lambda graph, x: graph.model.calls.detach()},
+        {"returns": lambda graph, x: graph.model.up.weight},
     ],
-    ids=["plain", "micro-batches", "clipped", "scaled", "all", "an input", "a buffer"],
+    ids=["plain", "micro-batches", "clipped", "scaled", "all", "an input", "a buffer", "a weight"],
 )
 @pytest.mark.parametrize("layout", ["local", "split"])
 def test_no_bit_changes(options, layout, recorder, world):
@@ -133,7 +135,10 @@ def test_the_order_of_calls(recorder):
     assert (recorder.captures, recorder.replays) == (1, 2)
 
 
-@pytest.mark.parametrize("change", ["parameter", "strides", "precision", "state", "lr", "eager"])
+CHANGES = ["parameter", "buffer", "strides", "precision", "state", "lr", "eager"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_noticed(change, recorder, monkeypatch):
     """What moved is captured again; what is a value of memory or of the host's is not."""
 
@@ -144,6 +149,11 @@ def test_a_change_is_noticed(change, recorder, monkeypatch):
         x = batches(1)[0]
         if change == "parameter":
             graph.model.up.weight.data = graph.model.up.weight.data * 2
+        elif change == "buffer":  # in the same memory
+            mixing = graph.model.mixing
+            at = mixing.shards[0].data_ptr()
+            mixing.data = mixing.data.t()
+            assert mixing.shards[0].data_ptr() == at
         elif change == "strides":
             x = flow.from_torch(torch.from_numpy(x.numpy()).t().contiguous().t())
         elif change == "precision":
@@ -165,6 +175,28 @@ def test_a_change_is_noticed(change, recorder, monkeypatch):
     assert recorder.captures == (1 if change == "lr" else 2)
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_parameters_that_move_again_and_again(every, recorder):
+    """As `state_dict()` makes them: the next update writes them into other memory."""
+
+    def run(cuda_graph):
+        graph = Train(cuda_graph=cuda_graph)
+        flow.manual_seed(11)
+        found, kept = [], []
+        for number, x in enumerate(batches(12)):
+            found.append(graph(x).numpy())
+            if number % every == 0:
+                kept.append(graph.state_dict())
+        return found + [x.numpy() for x in graph.model.state_dict().values()], graph
+
+    (wanted, _), (found, graph) = run(False), run(True)
+    assert_equal(found, wanted)
+    if every == 1:  # then they are copied
+        assert (recorder.captures, graph.cuda_graph_reason) == (1, "")
+    else:
+        assert recorder.captures == 4
+
+
 def test_another_shape_is_captured_for_itself(recorder):
     graph = Train()
     small, large = batches(4), batches(4, rows=9)
@@ -181,6 +213,7 @@ def test_what_looks_at_calls_sees_each_of_them(recorder):
     with flow.profiler.profile() as found:
         graph(given[4])
     assert recorder.replays == before
+    assert graph.cuda_graph_reason == "something looks at each step, such as a profile"
     assert len(found.events()) > 10
 
 
@@ -216,6 +249,16 @@ def test_tensors_of_the_cpu_are_not_captured():
     assert graph.cuda_graph_reason == (
         "CUDA graphs need a GPU of NVIDIA's, and the tensors are on cpu"
     )
+
+
+def test_ranks_on_several_devices_are_not_captured(recorder, monkeypatch):
+    several = {torch.device("cpu", 0), torch.device("cpu", 1)}
+    monkeypatch.setattr(CapturedCalls, "_devices", lambda self, places: several)
+    graph = Train()
+    for x in batches(3):
+        graph(x)
+    wanted = "the ranks of this process are on several devices: cpu:0, cpu:1"
+    assert (recorder.captures, graph.cuda_graph_reason) == (0, wanted)
 
 
 def test_a_graph_with_stages_is_not_captured(recorder, world):
