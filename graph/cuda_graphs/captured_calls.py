@@ -166,6 +166,7 @@ class CapturedCalls:
         self._warm = False
         for part in self._parts:
             part.replay, part.results = None, ()
+        self._capturer.renew()
 
     def run(self, places: Filled) -> bool:
         """Do the calls on values in their places; False if they are left to be done as ever."""

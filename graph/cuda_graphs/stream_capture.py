@@ -16,6 +16,9 @@ class Capturer(Protocol):
     @property
     def device_type(self) -> str: ...
 
+    def renew(self) -> None:
+        """Let later captures allocate apart from earlier ones, which are not replayed again."""
+
     def capture(
         self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
@@ -33,6 +36,10 @@ class CudaCapturer:
     device_type = "cuda"
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        # Torch refuses a pool whose graphs are gone while some of its memory is still in use.
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(

@@ -148,6 +148,9 @@ class DriverCapturer:
 
     def __init__(self, gpu: Recording) -> None:
         self._gpu = gpu
+        self.renew()
+
+    def renew(self) -> None:
         self._pool: list[torch.UntypedStorage] = []
 
     def capture(
