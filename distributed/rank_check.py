@@ -186,25 +186,25 @@ def _compare(link: Connection, counter: Counter, mine: Sequence[Said], exact: bo
 def agree_on_messages(
     link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]
 ) -> None:
-    """As `agree`, with the other rank of a pair, but without waiting for it.
+    """As `agree`, with the other rank of a pair, of which one sends and the other receives.
 
-    It may begin much later. Of two ranks that do not expect what they do, the second compares, and
-    then has not begun to communicate.
+    What is new waits for the other rank: ranks begin messages in an order that agrees with one
+    order of all, so that ends. With ONEFOLD_CHECK=1 the second to come compares.
     """
-    if not link.check and counter.agreement.expects(what):
+    if not link.check:
+        agree(link, counter, what, said)
         return
     key, mine = f"agree/{counter.key}/{counter.seq}", said().now().to_json()
     first = link.store.compare_set(key, "", mine).decode()
-    if first != mine:
-        link.store.delete_key(key)
-        other = sum(counter.ranks) - link.rank
-        told = {link.rank: Said.from_json(mine), other: Said.from_json(first)}
-        error = _mismatch(counter, told, link.check)
-        if error is not None:
-            link.fail(error)
-            raise error
-    if not link.check:
-        counter.agreement.learn(what)
+    if first == mine:
+        return
+    link.store.delete_key(key)
+    other = sum(counter.ranks) - link.rank
+    told = {link.rank: Said.from_json(mine), other: Said.from_json(first)}
+    error = _mismatch(counter, told, True)
+    if error is not None:
+        link.fail(error)
+        raise error
 
 
 def _all_say(link: Connection, counter: Counter, kind: str, text: str) -> bool:

@@ -243,14 +243,18 @@ def test_a_step_that_differs_after_many_that_did_not(env, monkeypatch):
 @pytest.mark.parametrize("env", [{}, CHECK], ids=["default", "check"])
 def test_equal_ranks_are_not_disturbed_and_the_store_does_not_grow(env):
     def program():
+        peer = 1 - this_world().rank
+
+        def swap():
+            transfer([(peer, torch.ones(3))], [(peer, (3,), *CPU)])
+
         train(steps=20)
+        swap()
         store = this_world().connection().store
         before = store.num_keys()
         for _ in range(3):
             train(steps=10)
-            transfer(
-                [(1 - this_world().rank, torch.ones(3))], [(1 - this_world().rank, (3,), *CPU)]
-            )
+            swap()
         collectives.barrier((0, 1))
         return store.num_keys() - before
 
@@ -322,3 +326,47 @@ def test_parameters_may_differ_by_rounding():
     assert run_ranks(2, program, 1e-6) == ["", ""]
     for text in run_ranks(2, program, 1e-2):
         assert text.startswith("step 1 of SGD: parameter 0 of SGD, float32[4, 4] (B) on ")
+
+
+def test_a_message_of_another_size_after_expected_ones_is_an_error_on_both(monkeypatch):
+    """Not by the back end, which would end the process that receives more than it expects."""
+    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.3)
+
+    def program(changed):
+        rank, texts = this_world().rank, []
+        for turn in range(6):
+            size = 3 if turn == 5 and rank == changed else 2
+            try:
+                if rank == 0:
+                    transfer([(1, torch.ones(size))], [])
+                else:
+                    transfer([], [(0, (size,), *CPU)])
+                collectives.barrier((0, 1))
+            except OnefoldError as error:
+                texts.append(str(error))
+        return texts
+
+    for changed in (0, 1):
+        for texts in run_ranks(2, program, changed, env=tcp({})):
+            assert len(texts) == 1
+            assert "are at different operations" in texts[0]
+
+
+def test_check_compares_the_buffers_of_the_module():
+    def program():
+        norm = nn.BatchNorm1d(4).to_global(both(), B)
+        optimizer = flow.optim.SGD(norm.parameters(), lr=0.1)
+        try:
+            for step in range(3):
+                if step == 1 and other():
+                    norm.running_var.shards = (norm.running_var.shards[0] + 1.0,)
+                norm(flow.ones(4, 4, placement=both(), sbp=S0)).sum().backward()
+                optimizer.step()
+        except RankMismatch as error:
+            return str(error), step
+        return "", step
+
+    for text, step in run_ranks(2, program, env=CHECK):
+        assert "step 2 of SGD: buffer 'running_var', float32[4] (B) on " in text
+        assert step == 1
+    assert run_ranks(2, program) == [("", 2)] * 2  # where only parameters are compared

@@ -85,12 +85,22 @@ def test_a_group_whose_other_members_do_not_come():
 
 
 def test_messages_are_counted_per_pair():
+    def pass_on(rank, whole):
+        recv = [(2, (1,), torch.float32, CPU)]
+        if rank == 0:
+            transfer([(1, torch.ones(1))], recv)
+        elif rank == 1:
+            transfer([], [(0, (1,), torch.float32, CPU)])
+        elif whole:
+            transfer([(0, torch.ones(1))], [])
+
     def program():
         rank = world().rank
+        for _ in range(3):
+            pass_on(rank, whole=True)  # then it is expected, and ranks do not agree before it
         if rank == 0:
-            return failing(lambda: transfer([(1, torch.ones(1))], [(2, (1,), torch.float32, CPU)]))
-        if rank == 1:
-            transfer([], [(0, (1,), torch.float32, CPU)])
+            return failing(lambda: pass_on(rank, whole=False))
+        pass_on(rank, whole=False)
         time.sleep(2 * STAY)
         return None
 
