@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 
-def staged(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU in memory from which copies to the device wait for nothing.
+def staged(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor in memory from which a copy to the device is queued.
 
-    From pinned memory a copy is queued. From other memory CUDA may first wait for the stream.
+    From memory of the host that is not pinned CUDA may first wait for the stream.
     """
-    return host.pin_memory() if device.type == "cuda" else host
+    return x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x
 
 
-def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, for which nothing waits."""
-    return staged(host, device).to(device, non_blocking=True)
+def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor on a device, in a dtype if one is given; nothing waits for it."""
+    return staged(x, device).to(device, dtype, non_blocking=True)
