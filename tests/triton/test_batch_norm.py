@@ -5,7 +5,7 @@ import torch
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import batch_norm_ref as ref
-from onefold.kernels.gpu.pointwise import memory_format
+from onefold.kernels.gpu.pointwise import channels_last as memory
 from onefold.kernels.gpu.reduce import batch_norm_kernels
 
 SHAPES = [(5, 3), (4, 7, 9), (3, 5, 4, 7), (2, 70, 3, 5), (2, 3, 2, 5, 3), (2, 2, 40, 31)]
@@ -75,7 +75,7 @@ def test_channels_last_is_read_as_it_lies(monkeypatch):
     def copied(x):
         raise AssertionError("a copy of what is dense already")
 
-    monkeypatch.setattr(memory_format, "contiguous", copied)
+    monkeypatch.setattr(memory, "contiguous", copied)
     for wanted in (torch.contiguous_format, torch.channels_last):
         x = torch.randn(2, 6, 5, 4).contiguous(memory_format=wanted)
         mean, rstd, *_ = batch_norm_kernels.channel_statistics(x, None, None, 1.0, 1e-5)

@@ -5,7 +5,7 @@ import torch
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import conv_ref
-from onefold.kernels.gpu.pointwise import memory_format
+from onefold.kernels.gpu.pointwise import channels_last as memory
 
 # channels, outs, groups, taps, stride, padding, dilation
 KINDS = {
@@ -84,7 +84,7 @@ def test_channels_last_is_not_copied(monkeypatch, kind):
     def copied(x):
         raise AssertionError("a copy of what is dense already")
 
-    monkeypatch.setattr(memory_format, "contiguous", copied)
+    monkeypatch.setattr(memory, "contiguous", copied)
     channels, outs, groups, taps, *sizes = KINDS[kind]
     dims = len(taps)
     x = torch.randn(2, channels, *(5, 6, 4)[:dims]).contiguous(memory_format=FORMATS[dims])

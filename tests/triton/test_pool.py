@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import pool_ref, select
-from onefold.kernels.gpu.pointwise import memory_format
+from onefold.kernels.gpu.pointwise import channels_last as memory
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -29,7 +29,7 @@ def test_channels_last_is_read_as_it_lies(monkeypatch):
     def copied(x):
         raise AssertionError("a copy of what is dense already")
 
-    monkeypatch.setattr(memory_format, "contiguous", copied)
+    monkeypatch.setattr(memory, "contiguous", copied)
     for x in (channels_last(torch.randn(2, 70, 6, 5)), torch.randn(2, 3, 6, 5)):
         sizes = ((2, 2), (2, 2), (0, 0), (1, 1), False)
         y, places = assert_matches_reference(pool_ref.max_pool, x, 2, sizes)

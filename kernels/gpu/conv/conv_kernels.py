@@ -21,8 +21,8 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, shape_class
+from ..pointwise.channels_last import dense, empty
 from ..pointwise.copy_kernels import contiguous, reshape
-from ..pointwise.memory_format import dense, empty
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from . import conv_weight_grad
 from .conv_geometry import (

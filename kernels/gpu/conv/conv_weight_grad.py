@@ -16,7 +16,7 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile
-from ..pointwise.memory_format import dense
+from ..pointwise.channels_last import dense
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .conv_geometry import (
     LEAST,

@@ -19,7 +19,7 @@ from ... import pool_ref as reference
 from ...pool_ref import AvgSizes, Ints, MaxSizes
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.memory_format import dense, empty, is_channels_last
+from ..pointwise.channels_last import dense, empty, is_channels_last
 from ..reduce.reduction_tiles import cdiv, power_of_2, widened
 from .conv_geometry import Triple, blank, three
 

@@ -24,7 +24,7 @@ from ... import batch_norm_ref as reference
 from ...batch_norm_ref import shape_of_statistics
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.memory_format import dense, is_channels_last
+from ..pointwise.channels_last import dense, is_channels_last
 from .reduction_tiles import NUMBERS, TRITON, cdiv, power_of_2, wide_of
 from .reductions import reduce_dims
 from .variance_kernels import combined, taken_in
