@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import random_ref
+from .philox import Seed
 
 Shape = tuple[int, ...]
 
@@ -62,7 +63,7 @@ class Dropped:
     """
 
     p: float
-    seed: int
+    seed: Seed
     call: int
     shape: tuple[int, ...]
     offset: tuple[int, ...]

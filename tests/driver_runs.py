@@ -143,13 +143,17 @@ def run_step(model, which):
         step, called = driver_models.training_step, (model, which)
     else:
         step, called = driver_models.optimizer_step, OPTIMIZERS[which]
+    title = " ".join(map(str, called))
     with GpuDriver() as gpu:
+        if called in driver_models.CAPTURED:
+            texts = [f"{title}: {text}" for text in driver_models.capture_faults(gpu, *called)]
+            texts += [f"{title}: {text}" for text in wrong(gpu.problems)]
+            return texts, gpu.launches.total(), len(gpu.forms)
         run = step(*called)
         for _ in range(CALLS - 1):
             run()
         gpu.torch_work.clear()
         run()
-    title = " ".join(map(str, called))
     texts = [f"{title}: {text}" for text in wrong(gpu.problems)]
     texts += [f"{title}: {text}" for text in torch_faults(gpu.torch_work)]
     return texts, gpu.launches.total(), len(gpu.forms)

@@ -35,7 +35,6 @@ INSIDE: dict[str, dict[str, str]] = {
         "_scaled_dot_product_flash_attention_for_cpu": _WIDE,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _WIDE,
     },
-    "conv_kernels": {"convolution convolution_backward": "windows of three dims"},
     "gather_scatter_kernels": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "cross_entropy_kernels": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
     "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},

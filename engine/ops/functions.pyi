@@ -99,8 +99,8 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of as many windows as asked for (None: as many as there are), as in torch."""
 
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
-    """torch.adaptive_avg_pool3d on every shard; see torch's documentation."""
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
+    """The means of as many windows of (N, C, D, H, W) or (C, D, H, W); see `adaptive_avg_pool2d`."""
 
 def adaptive_max_pool1d(
     input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
@@ -495,9 +495,9 @@ def avg_pool3d(
     padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | str | None = None,
+    divisor_override: int | None = None,
 ) -> Tensor:
-    """torch.avg_pool3d on every shard; see torch's documentation."""
+    """The mean of each window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`."""
 
 def baddbmm(
     input: Tensor,
@@ -844,7 +844,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """torch.conv_transpose3d on every shard; see torch's documentation."""
+    """Transposed convolution over (N, C, D, H, W) or (C, D, H, W); see `conv_transpose2d`."""
 
 def copysign(
     input: Tensor | builtins.complex | np.number[Any],
