@@ -61,7 +61,9 @@ WIDENING = frozenset(
 )
 
 # Computed in float32 and rounded once, whatever the inputs are.
-AS_GIVEN = frozenset(["rotary"])
+AS_GIVEN = frozenset(
+    "batch_norm_slope batch_normalized channel_statistics channel_sums rotary".split()
+)
 
 _MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and stays
 

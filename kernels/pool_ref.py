@@ -60,13 +60,19 @@ def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
 
 def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
     """The mean of each window, as torch counts its elements."""
-    return _AVG_POOL[planes](x, *sizes)
+    return _AVG_POOL[planes](_on_cpu(x, planes), *sizes).to(x.dtype)
 
 
 def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
     """The gradient of `avg_pool` for an input of this shape."""
-    grad: Tensor = _AVG_POOL_GRAD[planes](dy, dy.new_empty(shape), *sizes)
-    return grad
+    wide = _on_cpu(dy, planes)
+    grad: Tensor = _AVG_POOL_GRAD[planes](wide, wide.new_empty(shape), *sizes)
+    return grad.to(dy.dtype)
+
+
+def _on_cpu(x: Tensor, planes: int) -> Tensor:
+    """In a dtype for which the CPU has a kernel: it has none for volumes of half precision."""
+    return x.float() if planes == 3 and x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:

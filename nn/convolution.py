@@ -15,11 +15,11 @@ from ..engine.ops.conv import (
     conv3d,
     conv_transpose1d,
     conv_transpose2d,
+    conv_transpose3d,
     ints,
 )
 from ..engine.ops.creation import empty
 from ..engine.ops.pad import pad
-from ..engine.ops.torch_rows import FUNCTIONS
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike, broadcast, split
 from ..engine.tensor import Tensor
@@ -32,7 +32,7 @@ _CONVOLUTIONS = {1: conv1d, 2: conv2d, 3: conv3d}
 _TRANSPOSED = {
     1: conv_transpose1d,
     2: conv_transpose2d,
-    3: FUNCTIONS["conv_transpose3d"],
+    3: conv_transpose3d,
 }
 
 

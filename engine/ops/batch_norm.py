@@ -24,6 +24,7 @@ from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, neg, sub
 from .cast import narrowed, widened
+from .channel_norm import gradients, normalized_by_batch, per_channel
 from .device_transfer import to
 from .layer_norm import layer_norm
 from .like import new_empty
@@ -36,7 +37,8 @@ from .view import view
 def takes(x: Meta, *vectors: Meta) -> bool:
     """Whether x has the dtype of all vectors of channels, and no axis splits the batch.
 
-    Triton kernels do the work of the smaller ops, and there is none of this one.
+    For these torch has one function. Elsewhere, and where Triton does the work, `channel_norm` has
+    two ops.
     """
     return (
         x.ndim > 1
@@ -91,7 +93,7 @@ class BatchNormWithStats(Op):
         assert dy[0] is not None  # the statistics have no gradient
         eps = rest[-1].eps
         if interpreter.is_grad_enabled():  # to be differentiated again
-            return _gradients(dy[0], x, weight, eps)
+            return gradients(dy[0], x, weight, eps)
         return _batch_norm_with_stats_grad(dy[0], x, weight, y[3], y[4], eps)
 
 
@@ -119,34 +121,14 @@ class BatchNormWithStatsGrad(Op):
         return [*super().rule(axis), Signature(linear, (partial_sum, broadcast, broadcast))]
 
 
-def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    """The same in ops that can be differentiated, the statistics included."""
-    dims = (0, *range(2, x.ndim))
-
-    def per_channel(t: Tensor) -> Tensor:
-        return mean_op(t, dims, True)
-
-    centred = x - per_channel(x)
-    rstd = rsqrt(per_channel(centred * centred) + eps)
-    unit = centred * rstd
-    g = dy * weight.reshape(-1, *[1] * (x.ndim - 2))
-    dx = rstd * (g - per_channel(g) - unit * per_channel(g * unit))
-    return dx, (dy * unit).sum(dims), dy.sum(dims)
-
-
 batch_norm_with_stats = several_of(BatchNormWithStats(), "x weight bias running_mean? running_var?")
 _batch_norm_with_stats_grad = several_of(BatchNormWithStatsGrad(), "dy x weight mean rstd")
 
 
-def _per_channel(vector: Tensor, ndim: int) -> Tensor:
-    """A vector of channels, shaped to broadcast along dim 1 of `ndim` dims."""
-    return view(vector, (-1, *[1] * (ndim - 2)))
-
-
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is not None:
-        x = mul(x, _per_channel(weight, x.ndim))
-    return x if bias is None else add(x, _per_channel(bias, x.ndim))
+        x = mul(x, per_channel(weight, x.ndim))
+    return x if bias is None else add(x, per_channel(bias, x.ndim))
 
 
 @register_function
@@ -161,6 +143,19 @@ def batch_norm_train(
 
     Example: `y, mean, variance = batch_norm_train(x)` with x (8, 3, 4, 4).
     """
+    return _by_batch(input, weight, bias, None, None, 1.0, eps)
+
+
+def _by_batch(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, and the running mean and variance moved towards those of the batch (or those)."""
     if input.ndim < 2:
         raise ShapeError(f"batch_norm needs (N, C, ...), but got shape {tuple(input.shape)}")
     count = input.numel() // input.shape[1] if input.shape[1] else 0
@@ -169,22 +164,14 @@ def batch_norm_train(
             "Expected more than 1 value per channel when training, got input size "
             f"{tuple(input.shape)}"
         )
-    if weight is not None and bias is not None and takes(input.meta, weight.meta, bias.meta):
-        y, mean, variance, _, _ = batch_norm_with_stats(input, weight, bias, None, None, 1.0, eps)
-        return y, mean, variance
-    dims = (0, *range(2, input.ndim))
-    wide = widened(input)
-    mean = without_partials(mean_op(wide, dims, True))
-    # Subtracted before squaring, so that a large mean costs no accuracy.
-    centred = sub(wide, mean)
-    variance = without_partials(mean_op(mul(centred, centred), dims, True))
-    # Arithmetic on the channels first: it passes over no data.
-    scale = rsqrt(add(variance, eps))
-    if weight is not None:
-        scale = mul(scale, _per_channel(weight, input.ndim))
-    y = narrowed(_scaled(mul(centred, scale), None, bias), input.dtype)
-    flat = [view(frozen(x), (-1,)) for x in (mean, variance)]
-    return y, flat[0], mul(flat[1], count / max(count - 1, 1))
+    if weight is not None and bias is not None:
+        vectors = [v.meta for v in (weight, bias, running_mean, running_var) if v is not None]
+        if takes(input.meta, *vectors):
+            y, mean, variance, _, _ = batch_norm_with_stats(
+                input, weight, bias, running_mean, running_var, momentum, eps
+            )
+            return y, mean, variance
+    return normalized_by_batch(input, weight, bias, running_mean, running_var, momentum, eps)
 
 
 @register_function
@@ -207,20 +194,14 @@ def batch_norm(
     Example: `batch_norm(x, mean, variance, w, b)` with x (8, 3, 4, 4) and vectors of 3.
     """
     if training:
-        if (
-            weight is not None
-            and bias is not None
-            and running_mean is not None
-            and running_var is not None
-            and takes(input.meta, weight.meta, bias.meta, running_mean.meta, running_var.meta)
-        ):
-            y, mean, variance, _, _ = batch_norm_with_stats(
+        if running_mean is not None and running_var is not None:
+            y, mean, variance = _by_batch(
                 input, weight, bias, running_mean, running_var, momentum, eps
             )
             set_result(running_mean, mean, "batch_norm")
             set_result(running_var, variance, "batch_norm")
             return y
-        y, mean, variance = batch_norm_train(input, weight, bias, eps)
+        y, mean, variance = _by_batch(input, weight, bias, None, None, 1.0, eps)
         for running, now in ((running_mean, mean), (running_var, variance)):
             if running is not None:
                 assign_result(running, "lerp", to(now, running.dtype), momentum)
@@ -235,8 +216,8 @@ def batch_norm(
         scale = mul(scale, weight)
     shift = mul(running_mean, scale)
     shift = neg(shift) if bias is None else sub(bias, shift)
-    y = mul(input, _per_channel(scale, input.ndim))
-    return narrowed(add(y, _per_channel(shift, input.ndim)), input.dtype)
+    y = mul(input, per_channel(scale, input.ndim))
+    return narrowed(add(y, per_channel(shift, input.ndim)), input.dtype)
 
 
 @register_function

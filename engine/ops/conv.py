@@ -23,6 +23,7 @@ from .dims import permute, squeeze, unsqueeze
 from .flip_repeat import unfold
 from .pad import pad
 from .reduce import sum
+from .slicing import narrow
 from .view import reshape
 
 Ints: TypeAlias = tuple[int, ...]
@@ -115,7 +116,12 @@ def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
 
 def _input_grad(dy: Tensor, w: Tensor, x: Meta, attrs: ConvolutionAttributes) -> Tensor:
     """The gradient for the input: the convolution the other way round, with the same weight."""
-    return _convolution(dy, w, None, *_other_way(dy.shape, w.shape, x.shape, attrs))
+    dx = _convolution(dy, w, None, *_other_way(dy.shape, w.shape, x.shape, attrs))
+    for dim in range(2, x.ndim):
+        if dx.shape[dim] != x.shape[dim]:
+            # An output padding of a stride or more holds windows that belong to no input.
+            dx = narrow(dx, dim, 0, x.shape[dim])
+    return dx
 
 
 @lru_cache(maxsize=4096)
@@ -281,6 +287,12 @@ conv_transpose1d = register_variant(
     "Transposed convolution over (N, C, L) or (C, L); see `conv_transpose2d`.",
 )
 conv_transpose2d = register_variant("conv_transpose2d", _conv_transpose, 2, _CONV_TRANSPOSE2D)
+conv_transpose3d = register_variant(
+    "conv_transpose3d",
+    _conv_transpose,
+    3,
+    "Transposed convolution over (N, C, D, H, W) or (C, D, H, W); see `conv_transpose2d`.",
+)
 
 
 @register_function

@@ -99,8 +99,8 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of as many windows as asked for (None: as many as there are), as in torch."""
 
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
-    """torch.adaptive_avg_pool3d on every shard; see torch's documentation."""
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
+    """The means of as many windows of (N, C, D, H, W) or (C, D, H, W); see `adaptive_avg_pool2d`."""
 
 def adaptive_max_pool1d(
     input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
@@ -495,9 +495,9 @@ def avg_pool3d(
     padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | str | None = None,
+    divisor_override: int | None = None,
 ) -> Tensor:
-    """torch.avg_pool3d on every shard; see torch's documentation."""
+    """The mean of each window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`."""
 
 def baddbmm(
     input: Tensor,
@@ -844,7 +844,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """torch.conv_transpose3d on every shard; see torch's documentation."""
+    """Transposed convolution over (N, C, D, H, W) or (C, D, H, W); see `conv_transpose2d`."""
 
 def copysign(
     input: Tensor | builtins.complex | np.number[Any],
@@ -1711,7 +1711,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """torch.interpolate on every shard; see torch's documentation."""
+    """(N, C, ...) at another size of the last one to three dims, or as many times their size."""
 
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.inverse on every shard; see torch's documentation."""
@@ -2698,6 +2698,17 @@ def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
     """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
+
+def paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_table: Tensor,
+    context_lens: Tensor,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of new tokens to the tokens before them, whose keys and values lie in pages."""
 
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float | str = 2.0, eps: float = 1e-06, keepdim: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ from ..dispatcher import binary, several_of, unary
 from ..generated import register_variant
 from ..meta import Meta
 from ..names import register_function
-from ..op import Arg, Gradients, Kernel, Local, Needs, Op
+from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
@@ -66,7 +66,7 @@ class Pool(Op):
 class PoolGrad(Pool):
     """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
-    attributes = PoolGradAttributes
+    attributes: Callable[..., Attributes] = PoolGradAttributes
 
     def infer(self, dy: Meta, *rest: Arg) -> Meta:
         return dy.like(shape=rest[-1].shape)
@@ -130,14 +130,16 @@ class AvgPool(Pool):
     attributes = PoolAttributes
     saves = ()
 
-    def __init__(self, adaptive: bool) -> None:
+    def __init__(self, adaptive: bool, planes: int) -> None:
         self.name = "adaptive_avg_pool" if adaptive else "avg_pool"
+        if planes == 3:  # which autocast runs in float32, as torch's
+            self.name += "3d"
         self.kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
         self.adaptive = adaptive
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:
-        grad = _adaptive_grad if self.adaptive else _avg_grad
-        return (grad(dy, tuple(x.shape), *attrs),)
+        grads = _adaptive_grad if self.adaptive else _avg_grad
+        return (grads[attrs.planes](dy, tuple(x.shape), *attrs),)
 
 
 class AvgPoolGrad(PoolGrad):
@@ -161,18 +163,20 @@ class AvgPoolGrad(PoolGrad):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, g: Meta, attrs: PoolGradAttributes
     ) -> Gradients:
-        pool = _adaptive if self.pool.adaptive else _avg
-        return (pool(dy, *attrs[1:]),)
+        pools = _adaptive if self.pool.adaptive else _avg
+        return (pools[attrs.planes](dy, *attrs[1:]),)
 
 
-_AVG, _ADAPTIVE = AvgPool(adaptive=False), AvgPool(adaptive=True)
+# By the number of dims of a plane.
+_AVG = {planes: AvgPool(False, planes) for planes in (2, 3)}
+_ADAPTIVE = {planes: AvgPool(True, planes) for planes in (2, 3)}
 _max = several_of(MaxPool(), "x")
 _max_grad = binary(MaxPoolGrad())
 _max_take = binary(MaxPoolTake())
-_avg = unary(_AVG)
-_avg_grad = unary(AvgPoolGrad(_AVG))
-_adaptive = unary(_ADAPTIVE)
-_adaptive_grad = unary(AvgPoolGrad(_ADAPTIVE))
+_avg = {planes: unary(op) for planes, op in _AVG.items()}
+_avg_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _AVG.items()}
+_adaptive = {planes: unary(op) for planes, op in _ADAPTIVE.items()}
+_adaptive_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _ADAPTIVE.items()}
 
 
 # Torch's kernels take planes: a line is one of a single row.
@@ -260,8 +264,8 @@ for _dims in (1, 2, 3):
     )
 
 
-@register_function
-def avg_pool2d(
+def _avg_pool(
+    dims: int,
     input: Tensor,
     kernel_size: Sizes,
     stride: Sizes | None = None,
@@ -270,13 +274,24 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window of (N, C, H, W) or (C, H, W), as in torch.
+    x = _as_planes(input, dims, f"avg_pool{dims}d")
+    windows = _windows(dims, kernel_size, stride, padding)
+    return _avg[dims](x, dims, (*windows, ceil_mode, count_include_pad, divisor_override))
+
+
+_AVG_POOL2D = """
+    The mean of each window of (N, C, H, W) or (C, H, W), as in torch.
 
     Example: `avg_pool2d(x, 2)` with x (8, 3, 32, 32) has shape (8, 3, 16, 16).
     """
-    x = _as_planes(input, 2, "avg_pool2d")
-    windows = _windows(2, kernel_size, stride, padding)
-    return _avg(x, 2, (*windows, ceil_mode, count_include_pad, divisor_override))
+
+avg_pool2d = register_variant("avg_pool2d", _avg_pool, 2, _AVG_POOL2D)
+avg_pool3d = register_variant(
+    "avg_pool3d",
+    _avg_pool,
+    3,
+    "The mean of each window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`.",
+)
 
 
 @register_function
@@ -291,7 +306,7 @@ def avg_pool1d(
     """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
     x = _as_planes(input, 1, "avg_pool1d")
     windows = _windows(1, kernel_size, stride, padding)
-    return squeeze(_avg(x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)
+    return squeeze(_avg[2](x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)
 
 
 OutputSizes: TypeAlias = int | Sequence[int | None] | None
@@ -303,18 +318,30 @@ def _output_size(input: Tensor, size: OutputSizes, planes: int) -> Ints:
     return tuple(mine if want is None else want for want, mine in zip(wanted, own, strict=True))
 
 
-@register_function
-def adaptive_avg_pool2d(input: Tensor, output_size: OutputSizes) -> Tensor:
-    """The means of as many windows as asked for (None: as many as there are), as in torch.
+def _adaptive_pool(dims: int, input: Tensor, output_size: OutputSizes) -> Tensor:
+    x = _as_planes(input, dims, f"adaptive_avg_pool{dims}d")
+    return _adaptive[dims](x, dims, _output_size(input, output_size, dims))
+
+
+_ADAPTIVE_AVG_POOL2D = """
+    The means of as many windows as asked for (None: as many as there are), as in torch.
 
     Example: `adaptive_avg_pool2d(x, 1)` averages each plane of x.
     """
-    x = _as_planes(input, 2, "adaptive_avg_pool2d")
-    return _adaptive(x, 2, _output_size(input, output_size, 2))
+
+adaptive_avg_pool2d = register_variant(
+    "adaptive_avg_pool2d", _adaptive_pool, 2, _ADAPTIVE_AVG_POOL2D
+)
+adaptive_avg_pool3d = register_variant(
+    "adaptive_avg_pool3d",
+    _adaptive_pool,
+    3,
+    "The means of as many windows of (N, C, D, H, W) or (C, D, H, W); see `adaptive_avg_pool2d`.",
+)
 
 
 @register_function
 def adaptive_avg_pool1d(input: Tensor, output_size: OutputSizes) -> Tensor:
     """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
     x = _as_planes(input, 1, "adaptive_avg_pool1d")
-    return squeeze(_adaptive(x, 2, (1, *_output_size(input, output_size, 1))), -2)
+    return squeeze(_adaptive[2](x, 2, (1, *_output_size(input, output_size, 1))), -2)

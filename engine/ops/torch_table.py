@@ -197,18 +197,13 @@ view_as_real(input): each linear
 LAYERS = """
 native_group_norm(input, weight, bias, N, C, HxW, group, eps) -> out, mean, rstd: none
 native_layer_norm(input, normalized_shape, weight, bias, eps) -> out, mean, rstd: none
-adaptive_avg_pool3d(input, output_size): but 3 linear
 adaptive_max_pool1d_with_indices(input, output_size, return_indices=False) -> output, indices: but 1
 adaptive_max_pool2d_with_indices(input, output_size, return_indices=False) -> output, indices: but 2
 adaptive_max_pool3d_with_indices(input, output_size, return_indices=False) -> output, indices: but 3
 affine_grid(theta, size, align_corners=None): none
-avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    divisor_override=None): but 3 linear
 bilinear(input1, input2, weight, bias=None): bilinear
 channel_shuffle(input, groups): lead 1 linear
 conv_tbc(input, weight, bias, pad=0): none
-conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
-    dilation=1): first 4
 ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
     zero_infinity=False): none
 embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False,
@@ -223,8 +218,6 @@ grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=No
 grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
-interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
-    recompute_scale_factor=None, antialias=False): lead 2 linear
 local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0): lead 1
 lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 1
 lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 2

@@ -66,7 +66,7 @@ class Variance(Reduction):
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         wide = widened(x)
         center = without_partials(mean(frozen(wide), dim, True))
-        y = _variance_around(wide, center, dim, correction, keepdim)
+        y = variance_around(wide, center, dim, correction, keepdim)
         if not _freedom(x.meta, dim, correction):
             y = div(without_partials(y), 0.0)
         return narrowed(_root(y) if self.is_root else y, x.dtype)
@@ -131,7 +131,7 @@ class VarianceAround(Op):
 _var_op = Variance("var", kernels.var, False)
 _var = unary(_var_op)
 _std = unary(Variance("std", kernels.std, True))
-_variance_around = binary(VarianceAround())
+variance_around = binary(VarianceAround())
 
 
 def _settings(

@@ -104,6 +104,16 @@ def test_a_reduced_value_may_be_wanted_too(world):
     assert notes(graph.plan(0).splitlines()) == ["mul, tanh, sum"]
 
 
+def test_batch_norm_takes_what_follows(world):
+    def function(a, w, b):
+        return flow.relu(nn.functional.batch_norm(a, None, None, w, b, True))
+
+    tensors = x(2, 3, 4, 5).to(flow.bfloat16), x(3), x(3)
+    graph = Build(function)
+    assert torch.equal(graph(*tensors).to_torch(), function(*tensors).to_torch())
+    assert notes(graph.plan(0).splitlines()) == ["batch_normalized, relu"]
+
+
 def test_what_else_is_wanted_stays_beside_the_reduction(world):
     def function(a, b):
         d = (a - b) * 2.0

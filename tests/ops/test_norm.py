@@ -88,3 +88,27 @@ def test_errors():
     for call in calls:
         with pytest.raises(OnefoldError):
             call()
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)", "(S2)", "(P)"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_batch_norm_of_any_layout_has_the_gradients_of_torch(layout, dtype):
+    """Weights in the dtype of statistics, as under autocast."""
+    wide = torch.promote_types(dtype, torch.float32)
+    tensors = [torch.randn(5, 3, 4).to(dtype) + 2, torch.rand(3).to(wide), torch.randn(3).to(wide)]
+    g = torch.randn(5, 3, 4).to(dtype)
+    ours = [make_global(t, TWO, parse(layout if t.ndim > 1 else "(B)")) for t in tensors]
+    exact = [t.double() for t in tensors]
+    for t in (*ours, *exact):
+        t.requires_grad_()
+    y = names.batch_norm(ours[0], None, None, *ours[1:], True)
+    (y * make_global(g, TWO, parse("(B)"))).sum().backward()
+    wanted = F.batch_norm(exact[0], None, None, *exact[1:], True)
+    (wanted * g.double()).sum().backward()
+    assert y.dtype == dtype
+    close = {"rtol": 0.02, "atol": 0.04} if dtype is torch.bfloat16 else {}
+    for mine, torchs in [
+        (y, wanted),
+        *((a.grad, b.grad) for a, b in zip(ours, exact, strict=True)),
+    ]:
+        torch.testing.assert_close(value_of(mine).double(), torchs.detach(), **close)

@@ -33,6 +33,12 @@ SAMPLES = [
     Sample("conv1d", (T(6, 4, 9), T(6, 4, 3), T(6)), {"stride": 2, "padding": 1}),
     Sample("conv1d", (T(4, 9), T(6, 4, 3)), {"padding": "same", "dilation": 2}),
     Sample("conv3d", (T(2, 4, 4, 3, 4), T(3, 4, 2, 2, 2), T(3)), {"padding": 1}),
+    Sample("conv3d", (T(2, 4, 3, 4, 3), T(4, 2, 3, 2, 1)), {"groups": 2, "stride": (1, 2, 1)}),
+    Sample(
+        "conv_transpose3d",
+        (T(2, 4, 2, 3, 2), T(4, 2, 2, 3, 1), T(4)),
+        {"stride": 2, "padding": (0, 1, 0), "output_padding": (1, 0, 1), "groups": 2},
+    ),
     Sample("conv_transpose2d", (T(6, 4, 4, 3), T(4, 6, 3, 2), T(6))),
     Sample(
         "conv_transpose2d",

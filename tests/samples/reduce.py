@@ -242,13 +242,13 @@ PARTS = [
         "variance_around",
         (T(6, 4),),
         torch=lambda x: x.var(0),
-        call=lambda x: variance._variance_around(x, names.mean(x.detach(), 0, True), 0, 1, False),
+        call=lambda x: variance.variance_around(x, names.mean(x.detach(), 0, True), 0, 1, False),
     ),
     Sample(
         "variance_around",
         (T(5, 3),),
         torch=lambda x: x.var(1, keepdim=True),
-        call=lambda x: variance._variance_around(x, names.mean(x.detach(), 1, True), 1, 1, True),
+        call=lambda x: variance.variance_around(x, names.mean(x.detach(), 1, True), 1, 1, True),
     ),
     Sample("root", (T(6, 4, low=0.5),), torch=torch.sqrt, call=variance._root),
     Sample(

@@ -5,6 +5,7 @@ import torch
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import conv_ref
+from onefold.kernels.gpu.pointwise import channels_last as memory
 
 # channels, outs, groups, taps, stride, padding, dilation
 KINDS = {
@@ -14,8 +15,16 @@ KINDS = {
     "one tap": (48, 16, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
     "groups": (32, 64, 2, (2, 2), (1, 1), (0, 0), (1, 1)),
     "depthwise": (6, 6, 6, (3, 3), (1, 2), (1, 1), (1, 1)),
+    "depthwise of many": (70, 70, 70, (3, 2), (1, 1), (1, 0), (1, 1)),
     "small groups": (6, 9, 3, (2, 3), (2, 1), (0, 1), (2, 1)),
+    "few channels, volume": (3, 5, 1, (2, 3, 2), (1, 2, 1), (1, 0, 1), (2, 1, 1)),
+    "product, volume": (16, 20, 1, (3, 2, 2), (2, 1, 2), (1, 1, 0), (1, 1, 2)),
+    "each depth alone": (16, 16, 1, (1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1)),
+    "groups, volume": (32, 32, 2, (2, 1, 2), (1, 1, 1), (0, 0, 1), (1, 1, 1)),
+    "depthwise, volume": (20, 20, 20, (3, 3, 3), (1, 1, 2), (1, 1, 1), (1, 1, 1)),
+    "small groups, volume": (6, 9, 3, (2, 3, 1), (2, 1, 1), (0, 1, 0), (1, 1, 1)),
 }
+FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +34,13 @@ def exact_products(monkeypatch):
 
 def check(kind, dtype, last=False):
     channels, outs, groups, taps, *sizes = kind
-    x = torch.randn(1, channels, 5, 6).to(dtype)
+    dims = len(taps)
+    x = torch.randn(dims - 1, channels, *((5, 6) if dims == 2 else (4, 5, 3))).to(dtype)
     w = torch.randn(outs, channels // groups, *taps).to(dtype)
     if last:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=FORMATS[dims])
     bias = torch.randn(outs).to(dtype)
-    more = (False, (0, 0), groups)
+    more = (False, (0,) * dims, groups)
     slack = 40 if dtype in (torch.float64, torch.float32) else 2
     y = assert_matches_reference(conv_ref.convolution, x, w, bias, *sizes, *more, slack=slack)
     dy = torch.randn_like(y)
@@ -38,11 +48,11 @@ def check(kind, dtype, last=False):
     assert_matches_reference(
         conv_ref.convolution_weight_grad, dy, x, shape, *sizes, *more, slack=slack
     )
-    more = (True, (0, 0), groups)
+    more = (True, (0,) * dims, groups)
     back = assert_matches_reference(conv_ref.convolution, dy, w, None, *sizes, *more, slack=slack)
     args = (torch.randn_like(back), dy, shape, *sizes, *more)
     assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=slack)
-    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert y.is_contiguous(memory_format=FORMATS[dims])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,7 +61,7 @@ def test_kinds(kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["few channels", "one tap", "small groups"])
+@pytest.mark.parametrize("kind", ["few channels", "one tap", "small groups", "product, volume"])
 def test_dtypes(kind, dtype):
     check(KINDS[kind], dtype)
 
@@ -66,17 +76,32 @@ def test_float32_may_be_rounded_to_tf32_as_in_torch(monkeypatch):
 def test_channels_last_is_taken_as_it_is():
     check(KINDS["product"], torch.float32, last=True)
     check(KINDS["depthwise"], torch.bfloat16, last=True)
+    check(KINDS["product, volume"], torch.bfloat16, last=True)
 
 
-def test_one_dim_and_three():
+@pytest.mark.parametrize("kind", ["product", "depthwise", "depthwise, volume"])
+def test_channels_last_is_not_copied(monkeypatch, kind):
+    def copied(x):
+        raise AssertionError("a copy of what is dense already")
+
+    monkeypatch.setattr(memory, "contiguous", copied)
+    channels, outs, groups, taps, *sizes = KINDS[kind]
+    dims = len(taps)
+    x = torch.randn(2, channels, *(5, 6, 4)[:dims]).contiguous(memory_format=FORMATS[dims])
+    w = torch.randn(outs, channels // groups, *taps).contiguous(memory_format=FORMATS[dims])
+    more = (*sizes, False, (0,) * dims, groups)
+    y = assert_matches_reference(conv_ref.convolution, x, w, None, *more, slack=40)
+    args = (y, x, tuple(w.shape), *more)
+    assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=40)
+
+
+def test_one_dim():
     x, w = torch.randn(2, 4, 9), torch.randn(6, 4, 3)
     sizes = ((2,), (1,), (1,), False, (0,), 1)
     y = assert_matches_reference(conv_ref.convolution, x, w, None, *sizes)
     dy = torch.randn_like(y)
     assert_matches_reference(conv_ref.convolution_weight_grad, dy, x, (6, 4, 3), *sizes)
     assert_matches_reference(conv_ref.convolution, dy, w, None, (2,), (1,), (1,), True, (1,), 1)
-    x, w = torch.randn(2, 4, 3, 4, 5), torch.randn(6, 4, 2, 2, 2)
-    assert_matches_reference(conv_ref.convolution, x, w, None, *[(1,) * 3] * 3, False, (0,) * 3, 1)
 
 
 def test_many_places_in_parts():
@@ -84,6 +109,10 @@ def test_many_places_in_parts():
     x = torch.randn(3, 3, 20, 21, dtype=torch.float64)
     dy = torch.randn(3, 4, 20, 21, dtype=torch.float64)
     args = (dy, x, (4, 3, 3, 3), *kind[4:], False, (0, 0), 1)
+    assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=100)
+    x, dy = (torch.randn(2, 3, 7, 9, 9, dtype=torch.float64) for _ in range(2))
+    sizes = [(1,) * 3] * 3
+    args = (dy, x, (3, 3, 3, 3, 3), *sizes, False, (0,) * 3, 1)
     assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=100)
 
 

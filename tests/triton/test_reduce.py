@@ -196,3 +196,24 @@ def test_dtypes_of_sums():
     assert_matches_reference(reduce_ref.mean, x.to(torch.int16), 0, False, torch.float32)
     big = torch.full((3, 3), 2**53, dtype=torch.int64) + 1
     assert_matches_reference(reduce_ref.total, big, None, False, None)
+
+
+def test_dense_memory_is_read_as_it_lies(monkeypatch):
+    contiguous = torch.Tensor.contiguous
+
+    def uncopied(x, **how):
+        assert x.is_contiguous(**how), "a copy of what is dense already"
+        return contiguous(x, **how)
+
+    x = drawn((2, 3, 5, 4), torch.float32).contiguous(memory_format=torch.channels_last)
+    means = {dims: x.mean(dims, True) for dims in ((0, 2, 3), (2, 3), (1,))}
+    rows = drawn((3, 4, 5), torch.float32)
+    average = rows.mean((0, 2), True)
+    monkeypatch.setattr(torch.Tensor, "contiguous", uncopied)
+    for dims, mean in means.items():
+        assert_matches_reference(reduce_ref.total, x, dims, False, None)
+        assert_matches_reference(reduce_ref.amax, x, dims, True)
+        assert_matches_reference(reduce_ref.var, x, dims, 1, False)
+        assert_matches_reference(reduce_ref.variance_around, x, mean, dims, 3, False)
+    monkeypatch.undo()
+    assert_matches_reference(reduce_ref.variance_around, rows, average, (0, 2), 3, False)

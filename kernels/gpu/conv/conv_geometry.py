@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -13,11 +15,10 @@ from torch import Tensor
 from ..launch.configs import config
 from ..launch.launch_trace import guarded
 from ..matmul.gemm_config import Tile, shape_class
-from ..pointwise.copy_kernels import contiguous
 from ..reduce.reduction_tiles import power_of_2
 
 Ints = tuple[int, ...]
-Pair = tuple[int, int]
+Triple = tuple[int, int, int]
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # By the kind of a product: what a tensor's elements are for compiled forms, and its precision.
@@ -29,22 +30,22 @@ LEAST = 16  # channels of a group from which the matrix units are used
 
 
 class Sizes(NamedTuple):
-    """stride, padding and dilation of the two dims."""
+    """stride, padding and dilation of depth, height and width."""
 
-    stride: Pair
-    padding: Pair
-    dilation: Pair
+    stride: Triple
+    padding: Triple
+    dilation: Triple
 
     @classmethod
     def of(cls, stride: Ints, padding: Ints, dilation: Ints) -> Sizes:
-        """The sizes of two dims; those of one dim are the last."""
-        return cls(two(stride, 1), two(padding, 0), two(dilation, 1))
+        """The sizes of less dims are the last."""
+        return cls(three(stride, 1), three(padding, 0), three(dilation, 1))
 
 
-def two(sizes: Ints, fill: int) -> Pair:
-    """Sizes of one or two dims as two; a missing one is added in front."""
-    first, second = (*(fill,) * (2 - len(sizes)), *sizes)
-    return first, second
+def three(sizes: Sequence[int], fill: int) -> Triple:
+    """Sizes of one, two or three dims as three; missing ones are added in front."""
+    depth, height, width = (*(fill,) * (3 - len(sizes)), *map(int, sizes))
+    return depth, height, width
 
 
 def blank(x: Tensor) -> Tensor:
@@ -54,18 +55,42 @@ def blank(x: Tensor) -> Tensor:
 
 def works(x: Tensor) -> bool:
     """Whether the kernels support this tensor."""
-    return x.ndim in (3, 4) and x.dtype in DTYPES
+    return x.ndim in (3, 4, 5) and x.dtype in DTYPES
 
 
-def as_planes(x: Tensor) -> Tensor:
-    """[N, C, L] as [N, C, 1, L]."""
-    return x if x.ndim == 4 else x.unsqueeze(2)
+def as_volumes(x: Tensor) -> Tensor:
+    """[N, C, L] or [N, C, H, W] as [N, C, D, H, W]."""
+    for _ in range(5 - x.ndim):
+        x = x.unsqueeze(2)
+    return x
 
 
-def channels_last(x: Tensor) -> Tensor:
-    """Dense as [N, H, W, C]."""
-    turned = x.permute(0, 2, 3, 1)
-    return turned if turned.is_contiguous() else contiguous(turned)
+class Volumes(NamedTuple):
+    """How many images there are, and the sizes of one and of its output.
+
+    Where no window reaches from one depth to another, each depth is an image of its own.
+    """
+
+    images: int
+    source: Triple
+    output: Triple
+    deep: bool
+
+    @classmethod
+    def of(
+        cls, images: int, source: Sequence[int], output: Sequence[int], taps: Triple, sizes: Sizes
+    ) -> Volumes:
+        inner, outer = three(source, 1), three(output, 1)
+        deep = (taps[0], sizes.stride[0], sizes.padding[0]) != (1, 1, 0) or inner[0] != outer[0]
+        if not deep:
+            images *= inner[0]
+            inner, outer = (1, *inner[1:]), (1, *outer[1:])
+        return cls(images, inner, outer, deep)
+
+    @property
+    def places(self) -> int:
+        """All positions of the output."""
+        return self.images * prod(self.output)
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -80,26 +105,40 @@ def _allows_tf32() -> bool:
 
 
 @triton.jit
-def positions(first, places, oh, ow, BLOCK: tl.constexpr):
-    """BLOCK positions of the output from `first` on, which exist, their image, row and column."""
+def positions(first, places, od, oh, ow, DEEP: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK positions of the output from `first` on, which exist, their image, depth, row and
+    column.
+    """
     m = first + tl.arange(0, BLOCK)
-    return m, m < places, m // (oh * ow), (m // ow % oh).to(tl.int32), (m % ow).to(tl.int32)
+    image = m // (oh * ow)
+    e = tl.zeros((BLOCK,), tl.int32)
+    if DEEP:
+        e = (image % od).to(tl.int32)
+        image = image // od
+    return m, m < places, image, e, (m // ow % oh).to(tl.int32), (m % ow).to(tl.int32)
 
 
 @triton.jit
-def advanced(image, i, j, oh, ow, step):
-    """The images, rows and columns of positions `step` further: without divisions of 64 bits."""
+def advanced(image, e, i, j, od, oh, ow, step, DEEP: tl.constexpr):
+    """The images, depths, rows and columns of positions `step` further: without divisions of
+    64 bits.
+    """
     j += step % ow
     i += step // ow % oh
-    image += step // (oh * ow)
     i = tl.where(j >= ow, i + 1, i)
     j = tl.where(j >= ow, j - ow, j)
-    image = tl.where(i >= oh, image + 1, image)
-    return image, tl.where(i >= oh, i - oh, i), j
+    whole = step // (oh * ow) + tl.where(i >= oh, 1, 0)  # planes
+    i = tl.where(i >= oh, i - oh, i)
+    if DEEP:
+        e += whole % od
+        image += whole // od + tl.where(e >= od, 1, 0)
+        return image, tl.where(e >= od, e - od, e), i, j
+    else:
+        return image + whole, e, i, j
 
 
 @triton.jit
-def source_of(
+def _source_of(
     o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
@@ -111,6 +150,25 @@ def source_of(
     else:
         i = o * STRIDE - PAD + tap * DILATION
         return i, (i >= 0) & (i < size)
+
+
+@triton.jit
+def sources(
+    image, e, i, j, tap, d, h, width,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """(the number of the input position that a tap reads for an output, whether it exists)"""
+    a, ok = _source_of(i, tap // TAPS[2] % TAPS[1], h, S[1], P[1], D[1], TRANSPOSED)
+    b, in_w = _source_of(j, tap % TAPS[2], width, S[2], P[2], D[2], TRANSPOSED)
+    ok = ok & in_w
+    place = a * width + b
+    if DEEP:
+        c, in_d = _source_of(e, tap // (TAPS[1] * TAPS[2]), d, S[0], P[0], D[0], TRANSPOSED)
+        ok = ok & in_d
+        return (image * d + c) * h * width + place, ok
+    else:
+        return image * h * width + place, ok
 
 
 def by_rule(kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:

@@ -1,4 +1,5 @@
-"""Convolution as a matrix product: rows are positions of the output, columns its channels.
+"""Convolution of one, two or three dims as a matrix product: rows are positions of the output,
+columns its channels.
 
 Tensors are channels-last, so that the channels of a window are read 16 bytes at once. A transposed
 convolution (the gradient of the input) is the same product: each output position computes which
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 
 import torch
 import triton.language as tl
@@ -19,6 +21,7 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, shape_class
+from ..pointwise.channels_last import dense, empty
 from ..pointwise.copy_kernels import contiguous, reshape
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from . import conv_weight_grad
@@ -27,55 +30,52 @@ from .conv_geometry import (
     TYPES,
     Ints,
     Sizes,
-    as_planes,
+    Volumes,
+    as_volumes,
     blank,
-    channels_last,
     kind_of,
     positions,
-    source_of,
+    sources,
+    three,
     tile_of,
     tiles_allowed,
-    two,
     works,
 )
 from .conv_weight_grad import weight_grad
 
-# Left to torch: convolutions of three dims, and dtypes that are not floating.
+# Left to torch: dtypes that are not floating.
 
 
 @Kernel
 def product(
-    x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
+    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow, channels, outs, groups,
     TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, BIAS: tl.constexpr,
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """`channels` and `outs` are those of one group. FLAT treats taps and channels as one dim."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
     group = tl.program_id(2)
     first_m = tl.program_id(0).to(tl.int64) * BM
-    m, inside, image, i, j = positions(first_m, places, oh, ow, BM)
+    m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
-    base = image * h * width
-    weights = w + (group * outs + o).to(tl.int64) * (TAPS[0] * TAPS[1] * channels)
+    weights = w + (group * outs + o).to(tl.int64) * (COUNT * channels)
     total = tl.zeros((BM, BN), WIDE)
     c = tl.arange(0, BK)
     if FLAT:
-        for begin in range(0, TAPS[0] * TAPS[1] * channels, BK):
+        for begin in range(0, COUNT * channels, BK):
             k = begin + c
-            tap = k // channels
-            a, in_h = source_of(
-                i[:, None], (tap // TAPS[1])[None, :], h, S[0], P[0], D[0], TRANSPOSED
-            )
-            b, in_w = source_of(
-                j[:, None], (tap % TAPS[1])[None, :], width, S[1], P[1], D[1], TRANSPOSED
-            )
-            known = k < TAPS[0] * TAPS[1] * channels
-            at = (base[:, None] + a * width + b) * (groups * channels) + group * channels
+            at, exists = sources(
+                image[:, None], e[:, None], i[:, None], j[:, None], (k // channels)[None, :],
+                d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP,
+            )  # fmt: skip
+            known = k < COUNT * channels
+            at = at * (groups * channels) + group * channels
             xs = tl.load(
                 x + at + (k % channels)[None, :],
-                mask=inside[:, None] & in_h & in_w & known[None, :], other=0.0,
+                mask=inside[:, None] & exists & known[None, :], other=0.0,
             )  # fmt: skip
             ws = tl.load(
                 weights[None, :] + k[:, None], mask=known[:, None] & (o < outs)[None, :], other=0.0
@@ -83,16 +83,15 @@ def product(
             total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
     else:
         steps = tl.cdiv(channels, BK)
-        for step in range(TAPS[0] * TAPS[1] * steps):
+        for step in range(COUNT * steps):
             tap = step // steps
             k = step % steps * BK + c
-            a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
-            b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
-            at = (base + a * width + b) * (groups * channels) + group * channels
+            at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP)
+            at = at * (groups * channels) + group * channels
             known = k < channels
             xs = tl.load(
                 x + at[:, None] + k[None, :],
-                mask=(inside & in_h & in_w)[:, None] & known[None, :], other=0.0,
+                mask=(inside & exists)[:, None] & known[None, :], other=0.0,
             )  # fmt: skip
             ws = tl.load(
                 weights[None, :] + (tap * channels + k)[:, None],
@@ -108,45 +107,53 @@ def product(
 
 @Kernel
 def small_groups(
-    x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
+    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow, channels, outs, groups,
     TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, BIAS: tl.constexpr, DEPTHWISE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Columns are the channels of all groups; each reads the inputs of its own group."""
+    """Columns are the channels of all groups; each reads the inputs of its own group.
+
+    The weight is [taps, channels, outs of all groups]. DEPTHWISE: each group has one channel and
+    one out, so neighbours of both lie side by side.
+    """
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     first_m = tl.program_id(0).to(tl.int64) * BM
-    m, inside, image, i, j = positions(first_m, places, oh, ow, BM)
+    m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
-    known = o < groups * outs
-    first = o // outs * channels
-    base = image * h * width
+    every = groups if DEPTHWISE else groups * outs
+    known = o < every
     total = tl.zeros((BM, BN), WIDE)
-    for step in range(TAPS[0] * TAPS[1] * channels):
-        tap = step // channels
-        c = step % channels
-        a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
-        b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
-        at = (base + a * width + b) * (groups * channels) + c
-        mask = (inside & in_h & in_w)[:, None] & known[None, :]
-        xs = tl.load(x + at[:, None] + first[None, :], mask=mask, other=0.0)
-        ws = tl.load(
-            w + o.to(tl.int64) * (TAPS[0] * TAPS[1] * channels) + step, mask=known, other=0.0
-        )
+    COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
+    for step in range(COUNT if DEPTHWISE else COUNT * channels):
+        tap = step if DEPTHWISE else step // channels
+        at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP)
+        mask = (inside & exists)[:, None] & known[None, :]
+        if DEPTHWISE:
+            at = (at * groups)[:, None] + o[None, :]
+        else:
+            at = (at * (groups * channels))[:, None] + (o // outs * channels)[None, :]
+            at += step % channels
+        xs = tl.load(x + at, mask=mask, other=0.0)
+        ws = tl.load(w + step * every + o, mask=known, other=0.0)
         total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + o, mask=known, other=0.0).to(WIDE)[None, :]
-    at = m[:, None] * (groups * outs) + o[None, :]
+    at = m[:, None] * every + o[None, :]
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None] & known[None, :])
 
 
-def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
-    """[channels of the result, kH, kW, channels of a group of the input], dense."""
+def _weights(w: Tensor, transposed: bool, groups: int, small: bool) -> Tensor:
+    """[outs of all groups, taps, channels of a group of the input], dense.
+
+    For small groups [taps, channels, outs].
+    """
     if not transposed:
-        return channels_last(w)
+        return contiguous(w.permute(2, 3, 4, 1, 0)) if small else dense(w, True)
     channels, outs, *taps = w.shape
-    split = reshape(w, (groups, channels // groups, outs, *taps)).permute(0, 2, 3, 4, 1)
-    return contiguous(split).view(groups * outs, *taps, channels // groups)
+    split = reshape(w, (groups, channels // groups, outs, *taps))
+    order = (3, 4, 5, 1, 0, 2) if small else (0, 2, 3, 4, 5, 1)
+    return contiguous(split.permute(order))
 
 
 def convolution(
@@ -156,34 +163,32 @@ def convolution(
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x):
         return reference.convolution(x, w, bias, *given)
-    shape = reference.convolution(blank(x), blank(w), None, *given).shape
-    if x.ndim == 3:
-        sizes = Sizes.of(stride, padding, dilation)
-        more = (transposed, two(output_padding, 0), groups)
-        return convolution(as_planes(x), as_planes(w), bias, *sizes, *more).squeeze(2)
-    n, outs, oh, ow = shape
-    y = torch.empty((n, oh, ow, outs), dtype=x.dtype, device=x.device)
-    weights = _weights(w, transposed, groups)
-    channels, h, width = x.shape[1:]
-    outs, channels, places = outs // groups, channels // groups, n * oh * ow
-    bias = None if bias is None else bias.contiguous()
+    n, every, *output = reference.convolution(blank(x), blank(w), None, *given).shape
+    taps, sizes = three(w.shape[2:], 1), Sizes.of(stride, padding, dilation)
+    v = Volumes.of(n, x.shape[2:], output, taps, sizes)
+    outs, channels = every // groups, x.shape[1] // groups
+    small = groups > 1 and min(channels, outs) < LEAST
+    y = empty((n, every, *output), True, x.dtype, x.device)
     args = (
-        channels_last(x), weights, bias, y, places, h, width, oh, ow, channels, outs, groups,
+        dense(x, True), _weights(as_volumes(w), transposed, groups, small),
+        None if bias is None else bias.contiguous(), y, v.places, *v.source, *v.output,
+        channels, outs, groups,
     )  # fmt: skip
-    window = (tuple(w.shape[2:]), stride, padding, dilation, transposed, bias is not None)
-    if groups > 1 and min(channels, outs) < LEAST:
-        bm, bn = 16, min(max(power_of_2(groups * outs), 16), 64)
-        grid: tuple[int, ...] = (cdiv(places, bm), cdiv(groups * outs, bn))
-        small_groups.launch(grid, args, (*window, bm, bn))
-        return y.permute(0, 3, 1, 2)
+    window = (taps, *sizes, transposed, v.deep, bias is not None)
+    if small:
+        bm, bn = 16, min(max(power_of_2(every), 16), 64)
+        grid: tuple[int, ...] = (cdiv(v.places, bm), cdiv(every, bn))
+        small_groups.launch(grid, args, (*window, channels == outs == 1, bm, bn))
+        return y
     flat = channels % LEAST != 0
-    depth = channels * weights.shape[1] * weights.shape[2] if flat else channels
+    depth = channels * prod(taps) if flat else channels
     kind = kind_of(x.dtype)
-    bm, bn, bk, warps, stages, _ = tile or tile_of("convolution", kind, places, outs, depth, flat)
-    grid = (cdiv(places, bm), cdiv(outs, bn), groups)
+    chosen = tile or tile_of("convolution", kind, v.places, outs, depth, flat)
+    bm, bn, bk, warps, stages, _ = chosen
+    grid = (cdiv(v.places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
     product.launch(grid, args, constants, warps, stages)
-    return y.permute(0, 3, 1, 2)
+    return y
 
 
 def convolution_weight_grad(
@@ -194,11 +199,9 @@ def convolution_weight_grad(
     if not works(x) or not dy.numel() or not x.numel():
         return reference.convolution_weight_grad(dy, x, shape, *given)
     sizes = Sizes.of(stride, padding, dilation)
-    rows, columns = as_planes(dy), as_planes(x)
-    if transposed:  # the input is to the result what the result is to the input
-        rows, columns = columns, rows
-    taps = two(shape[2:], 1)
-    return weight_grad(rows, columns, taps, sizes, groups, tile).view(shape)
+    # With `transposed`, the input is to the result what the result is to the input.
+    rows, columns = (x, dy) if transposed else (dy, x)
+    return weight_grad(rows, columns, three(shape[2:], 1), sizes, groups, tile).view(shape)
 
 
 def _places(sizes: tuple[int, ...]) -> tuple[int, int, int]:
@@ -239,14 +242,18 @@ def _tuned(
     )
 
 
-_ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
+_ONE = ((1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), False, False, False)
+_DEEP = ((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), False, True, False)
+_NUMBERS = ("i64?", *("i32?",) * 6)
 
 
-def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+def _cases(
+    kind: str, sizes: tuple[int, ...], config: Config, window: tuple[object, ...] = _ONE
+) -> list[Case]:
     tile = Tile(**config)
     dtype, precision = TYPES[kind]
-    types = (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4)
-    constants = (*_ONE, False, precision, tile.m, tile.n, tile.k)
+    types = (*[f"*{dtype}"] * 4, *_NUMBERS)
+    constants = (*window, False, precision, tile.m, tile.n, tile.k)
     return [Case(product, types, constants, tile.warps, tile.stages)]
 
 
@@ -256,18 +263,20 @@ TUNED = [
     _tuned("convolution_weight_grad", _of_weight, True, conv_weight_grad.cases),
 ]
 
+_SEVEN = ((1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), False, False, False)
+_BACK = ((1, 3, 3), (1, 2, 2), (0, 1, 1), (1, 1, 1), True, False, False)
+_BF16 = (*["*bf16"] * 4, *_NUMBERS)
 CASES = [
     *_cases("half", (), Tile(128, 128, 64, 8, 3)._asdict()),
+    *_cases("half", (), Tile(128, 128, 64, 8, 3)._asdict(), _DEEP),
     *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
-    Case(
-        product, (*["*bf16"] * 4, "i64?", *("i32?",) * 5, "i32", "i32?"),
-        ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32)
-    ),
-    Case(
-        product, (*["*bf16"] * 4, "i64?", *("i32?",) * 4),
-        ((3, 3), (2, 2), (1, 1), (1, 1), True, False, False, "ieee", 128, 128, 64), warps=8
-    ),
-    Case(
-        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (*_ONE, 16, 64)
-    ),
-]  # fmt: skip
+    *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict(), _DEEP),
+    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32)),
+    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32)),
+    Case(product, _BF16, (*_BACK, False, "ieee", 128, 128, 64), warps=8),
+    Case(small_groups, (*_BF16, *("i32?",) * 3), (*_ONE, False, 16, 64)),
+    *[
+        Case(small_groups, (*[x] * 4, *_NUMBERS, "i32?", "i32?", "i32"), (*window, True, 16, 64))
+        for x, window in (("*bf16", _ONE), ("*fp32", _ONE), ("*bf16", _DEEP))
+    ],
+]

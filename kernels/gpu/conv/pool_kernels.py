@@ -1,12 +1,12 @@
-"""Max and average pooling, with one thread per element of the result.
+"""Max and average pooling: a program computes a tile of positions and channels of the result.
 
-Gradients use no atomics: the gradient of an element is the sum over the windows that cover it, in
-order.
+Row-major order and channels-last are read as they lie. In row-major order every plane is one of
+the batch, and there is one channel. Gradients use no atomics: the gradient of an element is the sum
+over the windows that cover it, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -19,24 +19,43 @@ from ... import pool_ref as reference
 from ...pool_ref import AvgSizes, Ints, MaxSizes
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..reduce.reduction_tiles import cdiv, widened
-from .conv_geometry import blank
+from ..pointwise.channels_last import dense, empty, is_channels_last
+from ..reduce.reduction_tiles import cdiv, power_of_2, widened
+from .conv_geometry import Triple, blank, three
 
-_BLOCK = 512
-Triple = tuple[int, int, int]
+# Elements of a tile: of channels-last a thread has 16 bytes of bfloat16; of row-major order, where
+# each element has a position of its own, more would spill.
+_TILE, _TILE_OF_ROWS = 1024, 256
 
 
 @triton.jit
-def _spot(count, d, h, w, BLOCK: tl.constexpr):
-    """(begin, step) of this program's elements, which exist, their plane, depth, height, width."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
+def _spot(positions, channels, d, h, w, BP: tl.constexpr, BC: tl.constexpr):
+    """The elements of this program's tile: where they lie, which exist, and (BP, 1) of each their
+    image, depth, height and width; and their channels.
+    """
+    begin = tl.program_id(0).to(tl.int64) * BP
+    step = tl.arange(0, BP)[:, None]
     size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
-    inner = begin % size + step
-    plane = begin // size + inner // size
-    inner = (inner % size).to(tl.int32)
-    inside = begin + step < count
-    return begin, step, inside, plane, inner // (h * w), inner // w % h, inner % w
+    inner = (begin % size).to(tl.int32) + step
+    plane = size.to(tl.int32)
+    image = begin // size + inner // plane
+    inner %= plane
+    c = tl.program_id(1) * BC + tl.arange(0, BC)[None, :]
+    inside = (begin + step < positions) & (c < channels)
+    at = _lies(begin + step, c, channels, BC)
+    return at, inside, image, inner // (h * w), inner // w % h, inner % w, c
+
+
+@triton.jit
+def _lies(position, c, channels, BC: tl.constexpr):
+    """Where the channels of a position lie."""
+    return position + c if BC == 1 else position * channels + c
+
+
+@triton.jit
+def _in_plane(image, place, c, channels, d, h, w, BC: tl.constexpr):
+    """Where the channels of a place in the plane of an image lie."""
+    return _lies(image * (tl.full((), d, tl.int64) * h * w) + place, c, channels, BC)
 
 
 @triton.jit
@@ -48,36 +67,36 @@ def _of(number, SIZES: tl.constexpr):
 
 @Kernel
 def _max(
-    x, y, indices, count: tl.int64, d, h, w, od, oh, ow,
-    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    x, y, indices, positions: tl.int64, channels, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    begin, step, inside, plane, i, j, k = _spot(count, od, oh, ow, BLOCK)
-    base = x + plane * (tl.full((), d, tl.int64) * h * w)
-    best = tl.full((BLOCK,), 0, x.dtype.element_ty)
-    where = tl.full((BLOCK,), -1, tl.int32)
+    to, inside, image, i, j, k, ch = _spot(positions, channels, od, oh, ow, BP, BC)
+    best = tl.full((BP, BC), 0, x.dtype.element_ty)
+    where = tl.full((BP, BC), -1, tl.int32)
     for tap in range(K[0] * K[1] * K[2]):
         r, s, t = _of(tap, K)
         a, b, c = i * S[0] - P[0] + r * D[0], j * S[1] - P[1] + s * D[1], k * S[2] - P[2] + t * D[2]
         ok = inside & (a >= 0) & (a < d) & (b >= 0) & (b < h) & (c >= 0) & (c < w)
         at = (a * h + b) * w + c
-        v = tl.load(base + at, mask=ok, other=0)
+        v = tl.load(x + _in_plane(image, at, ch, channels, d, h, w, BC), mask=ok, other=0)
         # As in torch, the first of the largest, or the last NaN.
         better = ok & ((where < 0) | (v > best) | (v != v))
         best = tl.where(better, v, best)
         where = tl.where(better, at, where)
-    tl.store(y + begin + step, best, mask=inside)
-    tl.store(indices + begin + step, where.to(tl.int64), mask=inside)
+    tl.store(y + to, best, mask=inside)
+    tl.store(indices + to, where.to(tl.int64), mask=inside)
 
 
 @Kernel
 def _max_grad(
-    dy, indices, dx, count: tl.int64, d, h, w, od, oh, ow,
-    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    dy, indices, dx, positions: tl.int64, channels, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    begin, step, inside, plane, i, j, k = _spot(count, d, h, w, BLOCK)
-    base = plane * (tl.full((), od, tl.int64) * oh * ow)
+    to, inside, image, i, j, k, ch = _spot(positions, channels, d, h, w, BP, BC)
     mine = (i * h + j) * w + k
-    total = widened(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
     for back in range(K[0] * K[1] * K[2]):
         r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
@@ -86,18 +105,21 @@ def _max_grad(
         ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
         a, b, c = a // S[0], b // S[1], c // S[2]
         ok &= (a < od) & (b < oh) & (c < ow)
-        at = base + (a * oh + b) * ow + c
+        at = _in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
         total += widened(tl.load(dy + at, mask=ok, other=0))
-    tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
+    tl.store(dx + to, total.to(dx.dtype.element_ty), mask=inside)
 
 
 @Kernel
-def _take(u, indices, y, count: tl.int64, plane, out, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    place = tl.load(indices + at, mask=at < count, other=0)
-    v = tl.load(u + at // out * plane + place, mask=at < count, other=0)
-    tl.store(y + at, v, mask=at < count)
+def _take(
+    u, indices, y, positions: tl.int64, channels, d, h, w, od, oh, ow,
+    BP: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    to, inside, image, _, _, _, ch = _spot(positions, channels, od, oh, ow, BP, BC)
+    place = tl.load(indices + to, mask=inside, other=0)
+    at = _in_plane(image, place, ch, channels, d, h, w, BC)
+    tl.store(y + to, tl.load(u + at, mask=inside, other=0), mask=inside)
 
 
 @triton.jit
@@ -127,25 +149,26 @@ def _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD: tl.constexpr, DIVISOR: tl.con
 
 @Kernel
 def _avg(
-    x, y, count: tl.int64, d, h, w, od, oh, ow,
+    x, y, positions: tl.int64, channels, d, h, w, od, oh, ow,
     K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
-    ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr, BLOCK: tl.constexpr,
+    ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """K are the sizes of the largest windows."""
-    begin, step, inside, plane, i, j, k = _spot(count, od, oh, ow, BLOCK)
+    to, inside, image, i, j, k, ch = _spot(positions, channels, od, oh, ow, BP, BC)
     a0, a1, a2 = _window(i, d, od, K[0], S[0], P[0], ADAPT)
     b0, b1, b2 = _window(j, h, oh, K[1], S[1], P[1], ADAPT)
     c0, c1, c2 = _window(k, w, ow, K[2], S[2], P[2], ADAPT)
-    base = x + plane * (tl.full((), d, tl.int64) * h * w)
-    total = widened(tl.zeros((BLOCK,), y.dtype.element_ty))
+    total = widened(tl.zeros((BP, BC), y.dtype.element_ty))
     for tap in range(K[0] * K[1] * K[2]):
         r, s, t = _of(tap, K)
         a, b, c = a0 + r, b0 + s, c0 + t
         ok = inside & (a >= 0) & (a < tl.minimum(a1, d)) & (b >= 0) & (b < tl.minimum(b1, h))
         ok &= (c >= 0) & (c < tl.minimum(c1, w))
-        total += widened(tl.load(base + (a * h + b) * w + c, mask=ok, other=0))
+        at = _in_plane(image, (a * h + b) * w + c, ch, channels, d, h, w, BC)
+        total += widened(tl.load(x + at, mask=ok, other=0))
     size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
-    tl.store(y + begin + step, (total / size).to(y.dtype.element_ty), mask=inside)
+    tl.store(y + to, (total / size).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -160,18 +183,17 @@ def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
 
 @Kernel
 def _avg_grad(
-    dy, dx, count: tl.int64, d, h, w, od, oh, ow,
+    dy, dx, positions: tl.int64, channels, d, h, w, od, oh, ow,
     K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
     ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr,
-    OVER: tl.constexpr, BLOCK: tl.constexpr,
+    OVER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """OVER is the largest number of windows that cover an element."""
-    begin, step, inside, plane, i, j, k = _spot(count, d, h, w, BLOCK)
+    to, inside, image, i, j, k, ch = _spot(positions, channels, d, h, w, BP, BC)
     i0 = _first_over(i, d, od, K[0], S[0], P[0], ADAPT)
     j0 = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
     k0 = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
-    base = dy + plane * (tl.full((), od, tl.int64) * oh * ow)
-    total = widened(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     for over in range(OVER[0] * OVER[1] * OVER[2]):
         r, s, t = _of(over, OVER)
         a, b, c = i0 + r, j0 + s, k0 + t
@@ -180,53 +202,60 @@ def _avg_grad(
         c0, c1, c2 = _window(c, w, ow, K[2], S[2], P[2], ADAPT)
         ok = inside & (a < od) & (b < oh) & (c < ow) & (a0 <= i) & (i < a1)
         ok &= (b0 <= j) & (j < b1) & (c0 <= k) & (k < c1)
-        v = widened(tl.load(base + (a * oh + b) * ow + c, mask=ok, other=0))
+        at = _in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
+        v = widened(tl.load(dy + at, mask=ok, other=0))
         size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
         total += tl.where(ok, v / tl.where(ok, size, 1), 0.0)
-    tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
+    tl.store(dx + to, total.to(dx.dtype.element_ty), mask=inside)
 
 
-def _three(sizes: Sequence[int], fill: int) -> Triple:
-    """The sizes of two or three plane dims as three."""
-    depth, height, width = (*(fill,) * (3 - len(sizes)), *map(int, sizes))
-    return depth, height, width
+def _is_last(x: Tensor, planes: int) -> bool:
+    """Whether the channels are last in memory."""
+    return x.ndim == planes + 2 and is_channels_last(x)
 
 
 def _launch(
     kernel: Kernel, pointers: tuple[Tensor, ...], planes: int, x: Ints, y: Ints,
-    constants: tuple[object, ...],
+    constants: tuple[object, ...], last: bool,
 ) -> None:  # fmt: skip
-    """A thread for each element of the last pointer; x and y are the shapes around the windows."""
-    count = pointers[-1].numel()
-    dims = (*_three(x[-planes:], 1), *_three(y[-planes:], 1))
-    kernel.launch((cdiv(count, _BLOCK),), (*pointers, count, *dims), (*constants, _BLOCK))
+    """For each element of the last pointer; x and y are the shapes around the windows."""
+    shape = pointers[-1].shape
+    channels = shape[1] if last else 1
+    positions = prod(shape) // max(channels, 1)
+    block = min(power_of_2(channels), 64)
+    rows = _TILE // block if block > 1 else _TILE_OF_ROWS
+    dims = (*three(x[-planes:], 1), *three(y[-planes:], 1))
+    grid = (cdiv(positions, rows), cdiv(channels, block))
+    kernel.launch(grid, (*pointers, positions, channels, *dims), (*constants, rows, block))
 
 
 def _max_constants(sizes: MaxSizes) -> tuple[Triple, ...]:
     size, stride, padding, dilation, _ = sizes
-    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1)
+    return three(size, 1), three(stride, 1), three(padding, 0), three(dilation, 1)
 
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     shape = reference.max_pool(blank(x), planes, sizes)[0].shape
-    y = torch.empty(shape, dtype=x.dtype, device=x.device)
-    indices = torch.empty(shape, dtype=torch.int64, device=x.device)
-    _launch(_max, (x.contiguous(), y, indices), planes, x.shape, shape, _max_constants(sizes))
+    last = _is_last(x, planes)
+    y, indices = (empty(shape, last, dtype, x.device) for dtype in (x.dtype, torch.int64))
+    pointers = (dense(x, last), y, indices)
+    _launch(_max, pointers, planes, x.shape, shape, _max_constants(sizes), last)
     return y, indices
 
 
 def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
-    dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
-    pointers = (dy.contiguous(), places.contiguous(), dx)
-    _launch(_max_grad, pointers, planes, shape, dy.shape, _max_constants(sizes))
+    last = _is_last(places, planes)
+    dx = empty(shape, last, dy.dtype, dy.device)
+    pointers = (dense(dy, last), dense(places, last), dx)
+    _launch(_max_grad, pointers, planes, shape, dy.shape, _max_constants(sizes), last)
     return dx
 
 
 def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
-    y = torch.empty(places.shape, dtype=u.dtype, device=u.device)
-    plane, out = prod(u.shape[-planes:]), max(prod(y.shape[-planes:]), 1)
-    args = (u.contiguous(), places.contiguous(), y, y.numel(), plane, out)
-    _take.launch((cdiv(y.numel(), _BLOCK),), args, (_BLOCK,))
+    last = _is_last(places, planes)
+    y = empty(places.shape, last, u.dtype, u.device)
+    pointers = (dense(u, last), dense(places, last), y)
+    _launch(_take, pointers, planes, u.shape, y.shape, (), last)
     return y
 
 
@@ -243,7 +272,7 @@ class _Windows(NamedTuple):
     @classmethod
     def of(cls, sizes: AvgSizes) -> _Windows:
         size, stride, padding, _, pad, divisor = sizes
-        windows = (_three(size, 1), _three(stride, 1), _three(padding, 0))
+        windows = (three(size, 1), three(stride, 1), three(padding, 0))
         return cls(*windows, False, pad, divisor or 0)
 
     @classmethod
@@ -251,20 +280,22 @@ class _Windows(NamedTuple):
         """Adaptive windows, which may begin at any position."""
         d, h, w = (
             max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
-            for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
+            for n, o in zip(three(inputs, 1), three(outputs, 1), strict=True)
         )
         return cls((d, h, w), (1, 1, 1), (0, 0, 0), True, True, 0)
 
 
 def _averaged(x: Tensor, shape: Ints, planes: int, windows: _Windows) -> Tensor:
-    y = torch.empty(shape, dtype=x.dtype, device=x.device)
-    _launch(_avg, (x.contiguous(), y), planes, x.shape, shape, windows)
+    last = _is_last(x, planes)
+    y = empty(shape, last, x.dtype, x.device)
+    _launch(_avg, (dense(x, last), y), planes, x.shape, shape, windows, last)
     return y
 
 
 def _spread(dy: Tensor, shape: Ints, planes: int, windows: _Windows, over: Triple) -> Tensor:
-    dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
-    _launch(_avg_grad, (dy.contiguous(), dx), planes, shape, dy.shape, (*windows, over))
+    last = _is_last(dy, planes)
+    dx = empty(shape, last, dy.dtype, dy.device)
+    _launch(_avg_grad, (dense(dy, last), dx), planes, shape, dy.shape, (*windows, over), last)
     return dx
 
 
@@ -275,7 +306,7 @@ def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
 
 def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
     size, stride, *_ = sizes
-    over = _three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
+    over = three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
     return _spread(dy, shape, planes, _Windows.of(sizes), over)
 
 
@@ -291,15 +322,21 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
     return _spread(dy, shape, planes, _Windows.between(inputs, outputs), over)
 
 
-_DIMS = ("i64?", *("i32?",) * 6)
+_DIMS = ("i64?", "i32", *("i32?",) * 6)
 _WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
-_MAX = (*_WINDOW, (1, 1, 1), _BLOCK)
+_TILES = ((_TILE_OF_ROWS, 1), (16, 64))  # of row-major order and of channels-last
+_MAX = (*_WINDOW, (1, 1, 1))
 
 CASES = [
-    *[Case(_max, (x, x, "*i64", *_DIMS), _MAX) for x in ("*bf16", "*fp32")],
-    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), _MAX),
-    Case(_take, ("*bf16", "*i64", "*bf16", "i64?", "i32?", "i32?"), (_BLOCK,)),
-    Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, _BLOCK)),
-    Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, _BLOCK)),
-    Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), _BLOCK)),
+    case
+    for tile in _TILES
+    for case in (
+        *[Case(_max, (x, x, "*i64", *_DIMS), (*_MAX, *tile)) for x in ("*bf16", "*fp32")],
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_MAX, *tile)),
+        Case(_take, ("*bf16", "*i64", "*bf16", *_DIMS), tile),
+        Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, *tile)),
+        Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, *tile)),
+        Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), *tile)),
+    )
 ]
+CASES += [Case(_max, ("*bf16", "*bf16", "*i64", *_DIMS), ((2, 2, 2), (2, 2, 2), *_MAX[2:], 16, 64))]

@@ -10,6 +10,7 @@ from torch import Tensor
 from ... import pointwise_chain_ref as reference
 from ...pointwise_chain_ref import At, Chain
 from ...select import triton_kernel
+from ..reduce.reduction_tiles import from_memory_order, memory_order
 from .evaluate import plan_dense
 from .expression import WORK, Expression, Writer
 from .pointwise_kernels import Pointwise, key_of, numbers_are_real, stand_in, supported, write
@@ -110,12 +111,16 @@ def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Tensor | Prolog
     expressions: dict[tuple[torch.dtype, ...], tuple[Expression, object]] = {}
 
     def run(*tensors: Tensor) -> tuple[Tensor | Prologue, Tensor | None]:
-        first = tensors[0]
+        lies = memory_order(tuple(tensors[0].shape), tensors[0].stride())
+        views = tensors
+        if lies is not None and all(x.ndim == len(lies) for x in tensors):
+            views = tuple([x.permute(lies) for x in tensors])
+        first = views[0]
         dense = all(
             x.shape == first.shape and x.is_contiguous() and x.device == first.device and x.ndim
-            for x in tensors
+            for x in views
         )
-        if not dense or first.numel() == 0 or len(tensors) > MOST_INPUTS:
+        if not dense or first.numel() == 0 or len(views) > MOST_INPUTS:
             value = compute(*tensors)
             return value, value
         dtypes = tuple([x.dtype for x in tensors])
@@ -126,6 +131,9 @@ def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Tensor | Prolog
         expression, function = found
         dtype = expression.dtype(expression.outputs[0])
         whole = torch.empty_like(first, dtype=dtype) if kept else None
-        return Prologue(tensors, function, dtype, whole), whole
+        prologue = Prologue(views, function, dtype, whole, lies)
+        if whole is not None and lies is not None:
+            whole = from_memory_order(whole, lies, (), True)
+        return prologue, whole
 
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -22,6 +22,9 @@ MOST_INPUTS = 4
 class Prologue:
     """`function` of dense tensors of one shape, element by element; what a reduction asks of it.
 
+    The tensors are in row-major order; or they are views so, and have the dims of what the
+    prologue stands for in this `order`.
+
     The function takes `MOST_INPUTS` values, of which it uses as many as there are tensors. What it
     gives is written to `whole`, if that is there.
     """
@@ -30,10 +33,13 @@ class Prologue:
     function: object  # of Triton
     dtype: torch.dtype
     whole: Tensor | None = None
+    order: tuple[int, ...] | None = None
 
     @property
-    def shape(self) -> torch.Size:
-        return self.tensors[0].shape
+    def shape(self) -> tuple[int, ...]:
+        shape = self.tensors[0].shape
+        order = range(len(shape)) if self.order is None else self.order
+        return tuple([shape[order.index(dim)] for dim in range(len(shape))])
 
     @property
     def ndim(self) -> int:
@@ -48,6 +54,10 @@ class Prologue:
 
     def contiguous(self) -> Prologue:
         return self
+
+    def in_memory_order(self) -> Prologue:
+        """The same with its dims as they lie in memory."""
+        return replace(self, order=None)
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,15 @@ from ..gather.pick_kernels import picked, placed
 from ..sort.order_statistics import of_rank, suits
 from . import scan_kernels
 from .argreduce_kernels import extreme, find, place_in_whole
-from .reduction_tiles import NUMBERS, dims_of, groups, reduced_shape
+from .reduction_tiles import (
+    NUMBERS,
+    dims_of,
+    from_memory_order,
+    in_order,
+    last_group,
+    memory_order,
+    reduced_shape,
+)
 from .reductions import divisor, reduce_dims, sum_dtype
 from .scan_kernels import scan
 from .variance_kernels import logsumexp_dims, variance
@@ -216,16 +224,16 @@ def variance_around(x: Tensor, mean: Tensor, dim: Dims, freedom: float, keepdim:
     dims = dims_of(dim, x.ndim)
     if not _suits(x) or mean.shape != reduced_shape(x.shape, dims, True):
         return torchs.variance_around(x, mean, dim, freedom, keepdim)
-    if [reduced for _, reduced in groups(x.shape, dims)].count(True) > 1:
-        shape = reduced_shape(x.shape, dims, keepdim)
-        kept = [d for d in range(x.ndim) if d not in dims]
-        x, mean = x.permute(*kept, *dims), mean.permute(*kept, *dims)
-        last = tuple(range(len(kept), x.ndim))
-        return variance_around(x, mean, last, freedom, False).reshape(shape)
+    lies = memory_order(tuple(x.shape), x.stride())
+    if lies is not None:
+        turned, center = x.permute(lies), mean.permute(lies)
+        y = variance_around(turned, center, in_order(lies, dims), freedom, True)
+        return from_memory_order(y, lies, dims, keepdim)
     count, less = divisor(freedom)
+    center = mean.expand(reduced_shape(x.shape, last_group(x.shape, dims), True))
     return reduce_dims(
         x, dims, keepdim, "sum", x.dtype, map="apart", finish="mean", count=count, order=less,
-        center=mean.contiguous(),
+        center=center.contiguous(),
     )  # fmt: skip
 
 

@@ -136,6 +136,22 @@ def groups(shape: Sequence[int], dims: Sequence[int]) -> list[tuple[int, bool]]:
     return joined((size, dim in dims) for dim, size in enumerate(shape))
 
 
+def last_group(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """The last of the runs of reduced dims, see `groups`.
+
+    >>> from onefold.kernels.gpu.reduce.reduction_tiles import last_group
+    >>> last_group((2, 3, 4, 5), (0, 2, 3)), last_group((2, 3, 4, 5), (0, 1))
+    ((2, 3), (0, 1))
+    """
+    found: list[int] = []
+    for dim in reversed(range(len(shape))):
+        if dim in dims:
+            found.append(dim)
+        elif found and shape[dim] != 1:
+            break
+    return tuple(reversed(found))
+
+
 def joined(runs: Iterable[tuple[int, bool]]) -> list[tuple[int, bool]]:
     """The runs with neighbours of a kind made one, without those of size 1."""
     found: list[tuple[int, bool]] = []
@@ -177,6 +193,39 @@ def triple(found: list[tuple[int, bool]]) -> tuple[int, int, int]:
     outer = prod(size for size, _ in found[:at])
     n = found[at][0] if at < len(found) else 1
     return outer, n, prod(size for size, _ in found[at + 1 :])
+
+
+@lru_cache(maxsize=4096)
+def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The dims of a tensor from the outermost in memory to the innermost.
+
+    None if they lie in row-major order, or if there are gaps between them.
+
+    >>> from onefold.kernels.gpu.reduce.reduction_tiles import memory_order
+    >>> memory_order((2, 3, 4, 5), (60, 1, 15, 3))  # channels-last
+    (0, 2, 3, 1)
+    """
+    order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
+    step = 1
+    for dim in reversed(order):
+        if shape[dim] != 1 and strides[dim] != step:
+            return None
+        step *= shape[dim]
+    steps = [dim for dim in order if shape[dim] != 1]
+    return None if steps == sorted(steps) else order
+
+
+def in_order(order: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
+    """The places of some dims in an order of all."""
+    return tuple(sorted(order.index(dim) for dim in dims))
+
+
+def from_memory_order(
+    y: Tensor, order: tuple[int, ...], dims: tuple[int, ...], keepdim: bool
+) -> Tensor:
+    """A result whose dims are in memory order, with the reduced ones of size 1, as it is asked."""
+    y = y.permute([order.index(dim) for dim in range(len(order))])
+    return y if keepdim else y.squeeze(dims)
 
 
 def dims_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -25,9 +25,12 @@ from .reduction_tiles import (
     TRITON,
     Tiles,
     first_of,
+    from_memory_order,
     groups,
+    in_order,
     is_nan,
     joined,
+    memory_order,
     reduced_shape,
     tiles,
     times,
@@ -172,10 +175,16 @@ def reduce_dims(
 ) -> Tensor:
     """x folded over the dims: worked on as `wide`, given as `dtype`.
 
-    Several groups of dims are folded one after the other, the last first. With `center`, which has
-    an element for each kept one, there must be one group only.
+    What is dense is read as it lies. Several groups of dims are folded one after the other, the
+    last first. `center` has an element for each that the first one of these keeps.
     """
     wide = wide or wide_of(dtype)
+    lies = x.order if isinstance(x, Prologue) else memory_order(tuple(x.shape), x.stride())
+    if lies is not None and center is None:
+        x = x.in_memory_order() if isinstance(x, Prologue) else x.permute(lies)
+        places = in_order(lies, dims)
+        y = reduce_dims(x, places, True, kind, dtype, wide, map, finish, count, order)
+        return from_memory_order(y, lies, dims, keepdim)
     result = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
     x = x.contiguous()
     worked = (order, TRITON[wide], neutral(kind, wide))

@@ -17,6 +17,9 @@ from .reduction_tiles import (
     TRITON,
     cdiv,
     first_of,
+    from_memory_order,
+    in_order,
+    memory_order,
     one_group,
     power_of_2,
     reduced_shape,
@@ -25,6 +28,27 @@ from .reduction_tiles import (
 )
 from .reductions import divisor
 from .softmax_kernels import base, risen
+
+
+@triton.jit
+def taken_in(v, mask, exists, seen, mean, squares):
+    """Count, mean and sum of (v - mean)**2 of each lane with one element more, where it exists."""
+    seen += exists.to(seen.dtype)
+    apart = tl.where(mask, v - mean, 0.0)
+    mean += apart / tl.maximum(seen, 1.0)
+    squares += apart * tl.where(mask, v - mean, 0.0)
+    return seen, mean, squares
+
+
+@triton.jit
+def combined(seen, mean, squares):
+    """The same of all lanes together."""
+    held = tl.sum(seen, 1)
+    average = tl.sum(mean * seen, 1) / held
+    apart = mean - average[:, None]
+    rest = tl.sum(seen * apart, 1)  # what rounding left in the mean
+    squares = tl.sum(squares + seen * apart * apart, 1) - rest * rest / held
+    return held, average, squares
 
 
 @triton.jit
@@ -40,19 +64,11 @@ def welford(
     for start in range(0, chunk, BR):
         r = begin + start + at
         exists = (r < n)[None, :]
-        seen += exists.to(WIDE)
         mask = inside[:, None] & exists
         where = first[:, None] + r[None, :].to(tl.int64) * step
         v = tl.load(x + where, mask=mask, other=0).to(WIDE)
-        apart = tl.where(mask, v - mean, 0.0)
-        mean += apart / tl.maximum(seen, 1.0)
-        squares += apart * tl.where(mask, v - mean, 0.0)
-    held = tl.sum(seen, 1)
-    average = tl.sum(mean * seen, 1) / held
-    apart = mean - average[:, None]
-    rest = tl.sum(seen * apart, 1)  # what rounding left in the mean
-    squares = tl.sum(squares + seen * apart * apart, 1) - rest * rest / held
-    return held, average, squares
+        seen, mean, squares = taken_in(v, mask, exists, seen, mean, squares)
+    return combined(seen, mean, squares)
 
 
 @Kernel
@@ -90,11 +106,7 @@ def _combine_variance(
     m2 = tl.load(squares + at, mask=mask, other=0)
     left = n - part.to(tl.int64) * chunk
     held = tl.maximum(tl.minimum(left, chunk), 0).to(WIDE)[None, :]
-    all_held = tl.sum(held, 1)
-    average = tl.sum(mean * held, 1) / all_held
-    off = mean - average[:, None]
-    rest = tl.sum(held * off, 1)
-    result = tl.sum(m2 + held * off * off, 1) - rest * rest / all_held
+    _, _, result = combined(held, mean, m2)
     result /= tl.full(result.shape, count, WIDE) - LESS
     if ROOT:
         result = tl.sqrt(result)
@@ -105,6 +117,10 @@ def variance(
     x: Tensor, dims: tuple[int, ...], correction: float, keepdim: bool, root: bool
 ) -> Tensor:
     """The variance over the dims, or its root; of some elements at least."""
+    lies = memory_order(tuple(x.shape), x.stride())
+    if lies is not None:
+        y = variance(x.permute(lies), in_order(lies, dims), correction, True, root)
+        return from_memory_order(y, lies, dims, keepdim)
     y = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=x.dtype, device=x.device)
     dense, outer, n, inner = one_group(x, dims)
     t = tiles(outer, n, inner)
