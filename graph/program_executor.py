@@ -118,6 +118,7 @@ class Executable(Executor):
         super().__init__(program, program, program.micro_batches)
         calls = self.places.calls(steps_with_async_boxing(program), program.wanted())
         self._calls, self._writing = split(calls)
+        self._wants_cuda_graphs = cuda_graphs
         self._captured = self._capturing() if cuda_graphs else None
         self._unrolled: Callable[[Filled], None] | None = None
         self._unrolled_of: list[Call] | None = None
@@ -148,7 +149,9 @@ class Executable(Executor):
         return self.no_cuda_graph if self._captured is None else self._captured.reason
 
     def cuda_graphs(self) -> str:
-        return "" if self._captured is None else str(self._captured)
+        if self._captured is not None and not self._captured.failed:
+            return str(self._captured)
+        return f"# no CUDA graphs: {self.cuda_graph_reason}" if self._wants_cuda_graphs else ""
 
     def call_lists(self) -> list[CallList]:
         return [self._calls, self._writing]

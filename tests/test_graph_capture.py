@@ -111,7 +111,10 @@ def test_memory_that_is_gone_at_a_replay():
             lambda y: launch(X, y, programs=2),
             "grid (1, 1, 1), and in another step _scale (2, 1, 1)",
         ),
-        (lambda y: [launch(X, y), launch(X, y)], "1 launches in one step and 2 in another"),
+        (
+            lambda y: [launch(X, y), launch(X, y)],
+            "1 launches and 1 operators of torch, and in another step 2 and 1",
+        ),
         (lambda y: launch(X, y), None),
     ],
 )
@@ -119,6 +122,12 @@ def test_numbers_of_the_host_that_change(other, text):
     _, first = captured(lambda: launch(X, torch.empty(16)), [X])
     _, second = captured(lambda: other(torch.empty(16)), [X])
     assert [found for _, found in number_faults(first, second)] == ([text] if text else [])
+
+
+def test_numbers_of_torch_that_change():
+    graphs = [captured(lambda by=by: X.mul(by), [X])[1] for by in (2.5, 3.5)]
+    (found,) = number_faults(*graphs)
+    assert found == ("mul", "[2.5] are captured, and another step has [3.5]")
 
 
 # Steps of training.

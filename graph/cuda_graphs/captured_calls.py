@@ -78,7 +78,8 @@ class _Part:
 class CapturedCalls:
     """The calls of a program before the first that writes; `run` does them once.
 
-    `reason` says why the last run did not replay them; it is empty if it did.
+    `reason` says why the last run did not replay them; it is empty if it did. None will where they
+    have `failed`.
     """
 
     def __init__(self, calls: CallList, ends: Ends, draws: Draws, capturer: Capturer) -> None:
@@ -94,8 +95,8 @@ class CapturedCalls:
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
         self._parts = [self._part(segment) for segment in self.segments]
-        self._failed = not any(segment.captured for segment in self.segments)
-        if self._failed:
+        self.failed = not any(segment.captured for segment in self.segments)
+        if self.failed:
             texts = dict.fromkeys(text for segment in self.segments for text in segment.reasons)
             self.reason = f"no step is captured: {'; '.join(texts) or 'there are none'}"
         read = {place for part in self._parts if part.segment.captured for place in part.taken}
@@ -170,7 +171,7 @@ class CapturedCalls:
 
     def run(self, places: Filled) -> bool:
         """Do the calls on values in their places; False if they are left to be done as ever."""
-        if self._failed:
+        if self.failed:
             return False
         if watchers or comm_log.watchers or self._given != self._calls.calls:
             self.reason = _WATCHED
@@ -198,7 +199,7 @@ class CapturedCalls:
         for place, shards in own:
             places[place] = shards  # what the update writes
         self._warm = True
-        if self._failed:
+        if self.failed:
             self._reset(None)
         return True
 
@@ -236,7 +237,7 @@ class CapturedCalls:
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)
         if len(devices) > 1:
-            self._failed = True
+            self.failed = True
             self.reason = (
                 "the ranks of this process are on several devices: "
                 f"{', '.join(sorted(map(str, devices)))}"
@@ -323,7 +324,7 @@ class CapturedCalls:
 
     def _capture(self, part: _Part, places: Filled) -> Callable[[], object] | None:
         """What replays a segment; None if it cannot be captured."""
-        if self._failed:
+        if self.failed:
             return None
         shards = [places[place] for place in part.taken]
         static = [x for each in shards if type(each) is tuple for x in each]
@@ -335,7 +336,7 @@ class CapturedCalls:
         try:
             part.replay, part.results = self._capturer.capture(function, static)
         except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
-            self._failed = True
+            self.failed = True
             # The end of a capture may raise another error than the call at which it failed.
             both = (error, error.__context__)
             told = next((each for each in both if isinstance(each, OnefoldError)), error)

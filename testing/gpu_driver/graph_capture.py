@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # Operators whose result the host reads, or whose shape depends on values: both wait for the stream.
 WAITING = set("_local_scalar_dense equal is_nonzero masked_select nonzero unique_dim".split())
+_REUSED = "a replay reads memory that may be another's by then"
 _FROM_THE_HOST = "lift_fresh"  # what makes a tensor of numbers of Python's
 
 
@@ -50,14 +51,18 @@ class _Memory(NamedTuple):
 
 @dataclass(eq=False)
 class CapturedGraph:
-    """The launches of one capture, and the memory that they may use."""
+    """The launches of one capture, and the memory that they may use.
+
+    `operators` are those of torch, each with the numbers that it was given.
+    """
 
     static: list[_Memory]
     launches: list[CapturedLaunch] = field(default_factory=list)
+    operators: list[tuple[str, list[object]]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     pool: list[torch.UntypedStorage] = field(default_factory=list)
 
-    def place_faults(self) -> Iterator[tuple[Form, str]]:
+    def place_faults(self) -> Iterator[tuple[str, str]]:
         """Addresses that are neither in the pool of the graphs nor in static memory that is there.
 
         In a capture this finds tables and numbers that nothing keeps, in a replay also what moved.
@@ -70,25 +75,35 @@ class CapturedGraph:
             for name, address in launch.addresses:
                 index = bisect_right(starts, address) - 1
                 if address and (index < 0 or address > sum(spans[index])):
-                    yield (
-                        launch.form,
-                        f"{name}: a replay reads memory that may be another's by then",
-                    )
+                    yield str(launch.form), f"{name}: {_REUSED}"
 
 
-def number_faults(first: CapturedGraph, second: CapturedGraph) -> Iterator[tuple[Form, str]]:
-    """What differs between the captures of two steps, so that a replay of the first is wrong."""
-    if len(first.launches) != len(second.launches):
-        counts = f"{len(first.launches)} launches in one step and {len(second.launches)} in another"
-        yield next(iter([*first.launches, *second.launches])).form, counts
+def number_faults(first: CapturedGraph, second: CapturedGraph) -> Iterator[tuple[str, str]]:
+    """What differs between the captures of two steps, so that a replay of the first is wrong.
+
+    Each with the form that it is in.
+    """
+    counts = [(len(graph.launches), len(graph.operators)) for graph in (first, second)]
+    if counts[0] != counts[1]:
+        yield (
+            "a capture",
+            "{} launches and {} operators of torch, ".format(*counts[0])
+            + ("and in another step {} and {}".format(*counts[1])),
+        )
         return
+    for (name, numbers), (_, others) in zip(first.operators, second.operators, strict=True):
+        if numbers != others:
+            yield name, f"{numbers} are captured, and another step has {others}"
     for one, other in zip(first.launches, second.launches, strict=True):
         if (one.form.name, one.grid) != (other.form.name, other.grid):
-            yield one.form, f"grid {one.grid}, and in another step {other.form.name} {other.grid}"
+            yield (
+                str(one.form),
+                f"grid {one.grid}, and in another step {other.form.name} {other.grid}",
+            )
             continue
         for (name, number), (_, then) in zip(one.numbers, other.numbers, strict=False):
             if number is not then and number != then:
-                yield one.form, f"{name}: {number} is captured, and another step has {then}"
+                yield str(one.form), f"{name}: {number} is captured, and another step has {then}"
 
 
 class _Watch(TorchDispatchMode):
@@ -97,9 +112,7 @@ class _Watch(TorchDispatchMode):
     def __init__(self, graph: CapturedGraph) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = graph
-        self._of_host: dict[
-            int, torch.Tensor
-        ] = {}  # by storage; kept, so that no address is reused
+        self._of_host: dict[int, torch.Tensor] = {}  # by storage, which is kept
 
     def __torch_dispatch__(
         self,
@@ -115,6 +128,10 @@ class _Watch(TorchDispatchMode):
         made_by_host = name == _FROM_THE_HOST or (bool(given) and all(of_host))
         if name in WAITING and not made_by_host:
             self.graph.faults.append(f"{name} waits for the device in a capture")
+        numbers: list[object] = [
+            x for x in tree_leaves((args, kwargs)) if isinstance(x, (int, float))
+        ]
+        self.graph.operators.append((name, numbers))
         if any(of_host) and not made_by_host:
             self.graph.faults.append(f"{name} copies from the host's memory in a capture")
         for x in _tensors(result):
@@ -167,11 +184,11 @@ class DriverCapturer:
 
         def replay() -> None:
             for form, text in graph.place_faults():
-                self._gpu.note(str(form), [text])
+                self._gpu.note(form, [text])
             self._gpu.replays += 1
 
         for form, text in graph.place_faults():
-            self._gpu.note(str(form), [text])
+            self._gpu.note(form, [text])
         return replay, result
 
 

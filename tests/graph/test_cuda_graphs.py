@@ -239,6 +239,7 @@ def test_a_capture_that_fails(recorder, monkeypatch):
     graph = Train()
     assert_equal(trained(graph, batches(6)), wanted)
     assert graph.cuda_graph_reason == "the capture failed: linear of model.up: not permitted"
+    assert graph.plan(0).endswith(f"\n# no CUDA graphs: {graph.cuda_graph_reason}")
 
 
 # What is captured.
@@ -256,6 +257,7 @@ def test_it_is_off_unless_asked_for(recorder):
 def test_tensors_of_the_cpu_are_not_captured():
     graph = Train()
     graph(batches(1)[0])
+    assert graph.plan(0).endswith(f"\n# no CUDA graphs: {graph.cuda_graph_reason}")
     assert graph.cuda_graph_reason == (
         "CUDA graphs need a GPU of NVIDIA's, and the tensors are on cpu"
     )
