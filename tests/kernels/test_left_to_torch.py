@@ -84,3 +84,11 @@ def test_nothing_is_left(name):
     left = set(gpu.torch_work) - {("engine.ops.creation", "full")}  # the ones of a new module
     assert not left
     assert not kernel or gpu.launches[kernel], gpu.launches
+
+
+def test_attention_of_float64_with_a_mask_compiles():
+    q, k, v = (noise(2, 2, 6, 4, dtype=torch.float64) for _ in range(3))
+    mask = flow.from_torch(torch.ones(6, 6, dtype=torch.bool).tril())
+    with GpuDriver() as gpu:
+        backward(F.scaled_dot_product_attention(q, k, v, mask))
+    assert gpu.problems == []

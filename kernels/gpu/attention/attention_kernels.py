@@ -19,6 +19,7 @@ from ..launch.symbolic_numbers import runtime_scalars, through
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
+from ..pointwise.pointwise_kernels import of_torch
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_config import COPIES, Sizes, sizes_of
@@ -240,8 +241,17 @@ def left_out(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return max(q.shape[-1], v.shape[-1]) > WIDEST or 0 in map(torch.numel, (q, k, v))
 
 
+def _to_add(mask: Tensor) -> Tensor:
+    """A mask of float32. In Triton 3.7 products of float64 do not compile behind a load of bools."""
+    where = of_torch(torch.where)
+    assert where is not None
+    return where(mask, 0.0, -math.inf)
+
+
 def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
     if mask is not None:
+        if mask.dtype is torch.bool and q.dtype is torch.float64:
+            mask = _to_add(mask)
         mask = mask.expand(*q.shape[:3], k.shape[2])
     return Heads(dense(q), dense(k), dense(v), mask)
 
