@@ -30,13 +30,17 @@ from torch.nn import functional as F
 import onefold as flow
 from onefold.engine.commit import finish
 from onefold.kernels import (
+    dropout_chain_ref,
     epilogue_ref,
     matmul_ref,
+    norm_chain_ref,
+    norm_ref,
     pointwise_chain_ref,
     pointwise_ref as references,
     update_rules,
 )
 from onefold.kernels.attention_ref import Pairs
+from onefold.kernels.norm_chain_ref import NormChain
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
 from onefold.kernels.update_rule_ref import update_by_rule
@@ -47,7 +51,10 @@ attention, conv, float8, gated, gather_scatter, grouped, linear_cross_entropy = 
     TritonKernels(name)
     for name in "attention conv float8 gated gather_scatter grouped linear_cross_entropy".split()
 )
-pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
+interpolate, paged_attention, pool, reduce, rotary, search, sort = (
+    TritonKernels(name)
+    for name in "interpolate paged_attention pool reduce rotary search sort".split()
+)
 
 
 def _orders() -> list[Row]:
@@ -182,6 +189,22 @@ def _fused() -> list[Row]:
     )
     alone = pick(pointwise_chain_ref.one, DEVICE)(gelu_of_sum)
     summed = pick(pointwise_chain_ref.as_prologue, DEVICE)(gelu_of_sum, False)
+    added = Chain(2, (Link(torch.add, (At(0), At(1))),), (2,))
+    dropped = pick(dropout_chain_ref.with_chain, DEVICE)(added)
+    normed = pick(norm_chain_ref.with_chains, DEVICE)
+    made: dict[int, Function] = {}  # by the width of the rows, to which a chain belongs
+
+    def residual_norm(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        """The residual is kept for the next block, as in a step."""
+        width = len(w)
+        if width not in made:
+            own = (At(0), None, (width,), 1e-5)
+            made[width] = normed(NormChain(norm_ref.rms_norm, own, added, keeps_input=True))
+        found: Tensor = made[width](x, y, w)[0]
+        return found
+
+    def residual(make: Maker, m: int, n: int) -> Inputs:
+        return make(m, n), make(m, n), make(n)
 
     def layer(make: Maker, m: int, n: int, k: int) -> Inputs:
         return make(m, k), make(n, k), make(n)
@@ -197,6 +220,13 @@ def _fused() -> list[Row]:
                 lambda x, y: F.gelu(x + y) * 0.5, two, 3.0, family="pointwise_chain"),
         rows_of("its sum over rows", lambda x, y: reduce.sum_rows(summed(x, y)[0]),
                 lambda x, y: (F.gelu(x + y) * 0.5).sum(0), two, 2.0, family="pointwise_chain"),
+        rows_of("x + y and its rms_norm", residual_norm,
+                lambda x, y, w: F.rms_norm(x + y, w.shape, w, 1e-5), residual, 4.0,
+                family="norm_chain"),
+        rows_of("dropout(x) + y",
+                lambda x, y: dropped(x, y, shape=tuple(x.shape), offset=(0, 0), p=0.1, seed=0,
+                                     call=0),
+                lambda x, y: F.dropout(x, 0.1) + y, two, 3.0, family="dropout_chain", random=True),
     ]  # fmt: skip
 
 
@@ -253,6 +283,83 @@ def _rotations() -> list[Row]:
         Row("rotary", "halves", (4, 32, 8192, 128), (2, 3, 5, 8), inputs,
             lambda x, cos, sin: rotary.rotary(x, cos, sin, 2, False, False), plain,
             lambda b, h, s, d: 2 * b * h * s * d),
+    ]  # fmt: skip
+
+
+def _pages() -> list[Row]:
+    """One new token for each sequence, of which all tokens are in pages of 16."""
+
+    def inputs(make: Maker, b: int, h: int, s: int, d: int) -> Inputs:
+        most = -(-s // 16)
+        keys, values = (make(b * most, 16, h // 4, d) for _ in "kv")
+        table = torch.arange(b * most, device=DEVICE, dtype=torch.int32).view(b, most).flip(0, 1)
+        lens = torch.full((b,), s, device=DEVICE, dtype=torch.int32)
+        return make(b, h, 1, d), keys, values, table.contiguous(), lens
+
+    def mine(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor) -> Tensor:
+        found: Tensor = paged_attention.paged_attention(
+            q, k, v, table, lens, q.shape[-1] ** -0.5, 1, 0
+        )
+        return found
+
+    def plain(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor) -> Tensor:
+        keys, values = (x[table.long()].flatten(1, 2).transpose(1, 2) for x in (k, v))
+        seen = torch.arange(keys.shape[2], device=q.device) < lens[:, None]
+        return F.scaled_dot_product_attention(q, keys, values, seen[:, None, None], enable_gqa=True)
+
+    return [
+        Row("paged_attention", name, sizes, (2, 4, 20, 16), inputs, mine, plain,
+            lambda b, h, s, d: b * (h // 2) * s * d, lambda b, h, s, d: 4 * b * h * s * d)
+        for name, sizes in (
+            ("64 sequences", (64, 32, 4096, 128)),
+            ("one long sequence", (1, 32, 65536, 128)),
+        )
+    ]  # fmt: skip
+
+
+def _images() -> list[Row]:
+    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return (make(n, c, size, size).contiguous(memory_format=torch.channels_last),)
+
+    def grads(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return (make(n, c, 2 * size, 2 * size),)
+
+    def plain_grad(dy: Tensor) -> Tensor:
+        n, c, height, width = dy.shape
+        x = dy.new_zeros(n, c, height // 2, width // 2).requires_grad_()
+        return torch.autograd.grad(F.interpolate(x, scale_factor=2, mode="bilinear"), x, dy)[0]
+
+    def of_grad(dy: Tensor) -> Tensor:
+        shape = *dy.shape[:2], dy.shape[2] // 2, dy.shape[3] // 2
+        rest = 2, tuple(dy.shape[2:]), "bilinear", False, (2.0, 2.0)
+        found: Tensor = interpolate.interpolate_grad(dy, shape, *rest)
+        return found
+
+    def forward(mode: str) -> tuple[Function, Function]:
+        def mine(x: Tensor) -> Tensor:
+            size = 2 * x.shape[2], 2 * x.shape[3]
+            found: Tensor = interpolate.interpolate(x, 2, size, mode, False, (2.0, 2.0))
+            return found
+
+        return mine, lambda x: F.interpolate(x, scale_factor=2, mode=mode)
+
+    sizes, tiny = (64, 128, 112), (2, 3, 6)
+    return [
+        *[Row("interpolate", f"{mode}, twice the size, channels last", sizes, tiny, image,
+              *forward(mode), lambda n, c, size: 5 * n * c * size * size)
+          for mode in ("nearest", "bilinear")],
+        Row("interpolate", "bilinear, backward", sizes, tiny, grads, of_grad, plain_grad,
+            lambda n, c, size: 5 * n * c * size * size, compiled=False),
+    ]  # fmt: skip
+
+
+def _searches() -> list[Row]:
+    def inputs(make: Maker, m: int, n: int) -> Inputs:
+        return make(m, n).sort(1).values, make(m, n)
+
+    return [
+        rows_of("searchsorted", search.searchsorted, torch.searchsorted, inputs, 6.0,
+                family="search", sizes=ROWS, tiny=TINY_ROWS),
     ]  # fmt: skip
 
 
@@ -361,6 +468,6 @@ def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _groups, _windows_of_keys, _updates,
+        _eight_bits, _fused, _groups, _windows_of_keys, _updates, _pages, _images, _searches,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]

@@ -52,10 +52,10 @@ HOST_TITLE = "host: eager add, 8x8"
 # Families that are measured together, each group within about eight minutes.
 GROUPS = {
     "products": "host matmul grouped epilogue float8 linear_cross_entropy".split(),
-    "attention": "attention rotary gated".split(),
-    "rows": "norm softmax cross_entropy reduce".split(),
-    "elements": "pointwise pointwise_chain random optim update_rule".split(),
-    "memory": "gather_scatter sort conv pool".split(),
+    "attention": "attention paged_attention rotary gated".split(),
+    "rows": "norm norm_chain softmax cross_entropy reduce".split(),
+    "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
+    "memory": "gather_scatter sort search conv pool interpolate".split(),
 }
 Call = Callable[..., object]
 

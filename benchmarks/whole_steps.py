@@ -4,11 +4,11 @@
     python benchmarks/whole_steps.py --model gpt2 --minutes 8
     python benchmarks/whole_steps.py --dry           # tiny models, also without a GPU
 
-Onefold, eager and as a graph, against torch eager, torch.compile and Liger (if it is installed):
-forward, backward and AdamW, with the same weights and tokens, at batch 1 and at the largest power
-of two that fits. Each candidate runs in a process of its own, which finds its peak memory. Each
-result is saved when it is there, and the same command goes on where the last one ended. GPT-2 has
-50304 tokens in its vocabulary, a multiple of 64, as in nanoGPT.
+Onefold, eager, as a graph and as CUDA graphs, against torch eager, torch.compile and Liger (if it
+is installed): forward, backward and AdamW, with the same weights and tokens, at batch 1 and at the
+largest power of two that fits. Each candidate runs in a process of its own, which finds its peak
+memory. Each result is saved when it is there, and the same command goes on where the last one
+ended. GPT-2 has 50304 tokens in its vocabulary, a multiple of 64, as in nanoGPT.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ MODELS: dict[str, tuple[Callable[[Library, Size], Model], Size, Size]] = {
          "vocabulary": 96, "most": 2},
     ),
 }  # fmt: skip
-CANDIDATES = ["torch", "compile", "liger", "eager", "graph"]  # the last two are Onefold's
+OWN = ["eager", "graph", "captured"]  # Onefold's; the last as CUDA graphs
+CANDIDATES = ["torch", "compile", "liger", *OWN]
 CHECKED = 3  # steps whose losses are compared, which also warm up
 STEPS, ROUNDS = 5, 5  # steps in a round
 AGREE = 0.02  # the relative difference of losses in bfloat16
@@ -63,11 +64,14 @@ Step = Callable[[], Any]
 class Training(flow.nn.Graph):
     """One training step as a graph."""
 
-    def __init__(self, model: flow.nn.Module, optimizer: flow.optim.Optimizer) -> None:
+    def __init__(
+        self, model: flow.nn.Module, optimizer: flow.optim.Optimizer, captured: bool
+    ) -> None:
         super().__init__()
         self.model = model
         self.add_optimizer(optimizer)
         self.config.enable_amp(True, dtype=torch.bfloat16)
+        self.config.enable_cuda_graph(captured)
 
     def build(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
         loss = self.model(tokens, following)
@@ -108,8 +112,8 @@ def onefold_step(name: str, size: Size, batch: int, candidate: str, drawn: bool 
                     parameter.copy_(value)
     optimizer = flow.optim.AdamW(model.parameters(), lr=RATE)
     data = [flow.tensor(part, **lib.where) for part in step_models.batch_of(size, batch)]
-    if candidate == "graph":
-        graph = Training(model, optimizer)
+    if candidate != "eager":
+        graph = Training(model, optimizer, candidate == "captured")
         return lambda: graph(*data)
 
     def step() -> flow.Tensor:
@@ -131,7 +135,7 @@ def synchronize() -> None:
 
 def measure(name: str, size: Size, batch: int, candidate: str) -> timing.Results:
     """The losses, times and peak memory of one candidate. Runs in a process of its own."""
-    make = onefold_step if candidate in ("eager", "graph") else torch_step
+    make = onefold_step if candidate in OWN else torch_step
     step = make(name, size, batch, candidate)
     losses = [float(step()) for _ in range(CHECKED)]
     synchronize()
@@ -159,7 +163,7 @@ def launch_forms(name: str, size: Size) -> None:
     """
     size = {**size, "layers": min(size["layers"], FORMS_LAYERS)}
     for batch in sorted({1, min(size["most"], FORMS_BATCH)}):
-        for candidate in ("eager", "graph"):
+        for candidate in OWN:
             step = onefold_step(name, size, batch, candidate, drawn=False)
             for _ in range(3):  # first, then traced, then replayed
                 step()
@@ -286,8 +290,10 @@ def summary(rows: list[timing.Results], name: str) -> list[str]:
         if graph["batch"] == compiled["batch"] and compiled["peak"]:
             line += f", {graph['peak'] / compiled['peak']:.3f} of its peak memory"
         lines.append(f"{line} (batch {graph['batch']}, its {compiled['batch']})")
-    if {"graph", "eager"} <= one.keys():
-        lines.append(f"{name}: batch 1 takes {one['graph'] / one['eager']:.3f} of eager's time")
+    for own in OWN[1:]:
+        if {own, "eager"} <= one.keys():
+            share = one[own] / one["eager"]
+            lines.append(f"{name}: batch 1 takes {share:.3f} of eager's time as {own}")
     return lines
 
 

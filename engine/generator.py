@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 
+from torch import Tensor
+
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..kernels.philox import Seed
 from .thread_stack import ThreadStack
 
 _MASK = (1 << 64) - 1
@@ -21,12 +24,19 @@ class Draw:
     """One random call: the generator's seed, and the call's id. A captured graph moves them on.
 
     Where a graph works on one micro-batch, `part` is (dim, number of micro-batches, which one):
-    the numbers are then those that the whole batch has there.
+    the numbers are then those that the whole batch has there. For a CUDA graph `memory` is an int64
+    tensor of the seed and the id, which kernels read in place of both.
     """
 
     seed: int
     call: int
     part: tuple[int, int, int] | None = field(default=None, repr=False)
+    memory: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> tuple[Seed, int]:
+        """What a kernel is given: the seed and the id, or the memory in which they are."""
+        return (self.seed, self.call) if self.memory is None else (self.memory, 0)
 
     def within(
         self, shape: tuple[int, ...], offset: tuple[int, ...]

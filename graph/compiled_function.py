@@ -45,6 +45,7 @@ class CompiledFunction:
         paths: Mapping[int, str],
         around: Callable[[Interpreter], Interpreter],
         lock: AbstractContextManager[bool],
+        cuda_graphs: bool = False,
     ) -> None:
         """Capture `function` of what is given, where the tensors are `inputs`, each once.
 
@@ -54,6 +55,7 @@ class CompiledFunction:
         """
         self.name = f"compiled {name}"
         self._lock = lock
+        self._cuda_graphs = cuda_graphs
         with CAPTURES:
             capture = FunctionCapture(named, paths)
             try:
@@ -94,7 +96,9 @@ class CompiledFunction:
         ids = set(map(id, given))
         outside = [x for key, x in capture.outside.items() if key not in ids]
         self._outside = [(x, x.meta, x.node is None) for x in outside]
-        self._backward = BackwardPrograms(capture, results, self._draws, program, bool(given))
+        self._backward = BackwardPrograms(
+            capture, results, self._draws, program, bool(given), self._cuda_graphs
+        )
         self._plan(program)
         return given
 
@@ -115,12 +119,17 @@ class CompiledFunction:
         program.outputs = [*results.values, *computed]
         program.draws = self._draws
         verify(program)
-        self._forward = executable(program)
+        self._forward = executable(program, self._cuda_graphs)
 
     @property
     def program(self) -> Program:
         """The forward program."""
         return self._forward.program
+
+    @property
+    def cuda_graph_reason(self) -> str:
+        """`Executor.cuda_graph_reason` of the forward program."""
+        return self._forward.cuda_graph_reason
 
     @property
     def backward_program(self) -> Program | None:

@@ -84,7 +84,8 @@ class Compiled:
     def plan(self, rank: int) -> str:
         """What a rank does, a line a step."""
         text = self.program.text(rank) if self.stages is None else self.stages.text(rank)
-        return "\n".join(filter(None, [text, summary(self.program.steps, rank)]))
+        graphs = self.executable.cuda_graphs()
+        return "\n".join(filter(None, [text, summary(self.program.steps, rank), graphs]))
 
     def schedule(self) -> str:
         """The schedule as a picture. Raises OnefoldRuntimeError without stages."""
@@ -163,7 +164,7 @@ def compile_graph(
         executable = Pipeline(compile_stages(program, ranks, config, metas, whole, finish))
     else:
         program = rewritten(before, compilation, "micro-batch", "call", "end")
-        executable = Executable(program)
+        executable = Executable(program, config.cuda_graph)
     debug.stage("rewritten by the passes", program)
     zero.store()
     debug.finish(program)

@@ -35,6 +35,7 @@ class GraphConfig:
     amp_dtype: torch.dtype | None = field(default=None, init=False)  # of matrix products
     layout_search: bool = field(default=False, init=False)
     fuses_add: bool = field(default=False, init=False)
+    cuda_graph: bool = field(default=False, init=False)
     zero: ZeroSettings | None = field(default=None, init=False)
     training: bool = field(default=False, init=False)  # set by the graph: whether a call trains
 
@@ -114,6 +115,17 @@ class GraphConfig:
         integer("enable_zero: shard_restore_level", shard_restore_level, least=0, most=2)
         self.zero = ZeroSettings(stage, shard_min_size, shard_restore_level) if mode else None
 
+    def enable_cuda_graph(self, mode: bool = True) -> None:
+        """Run calls as CUDA graphs, which costs the host no time for each kernel.
+
+        The first call runs as ever, the second makes ready, the third captures, later ones replay
+        what was captured, with the same results. The update follows as ever. What cannot be
+        captured runs between CUDA graphs; `graph.plan(rank)` lists both, and
+        `graph.cuda_graph_reason` says why the last call was not a replay. Inputs and results are
+        copied. Source: CUDA's stream capture, as `torch.cuda.CUDAGraph` has it.
+        """
+        self.cuda_graph = switch("enable_cuda_graph: mode", mode)
+
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
         """Add a product of matrices to something as it is made, where it is used for nothing else.
 
@@ -138,7 +150,7 @@ class GraphConfig:
     @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        options = self.amp_dtype, self.layout_search, self.fuses_add
+        options = self.amp_dtype, self.layout_search, self.fuses_add, self.cuda_graph
         return self.micro_batches, self.whole_inputs, self.schedule, *options
 
     def __repr__(self) -> str:
@@ -146,7 +158,8 @@ class GraphConfig:
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
             f"{self.micro_batches}, schedule={self.schedule!r}, amp={self.amp_dtype}, "
             f"layout_search={self.layout_search}, zero={self.zero}"
-            f"{', fuse_add_to_output=True' * self.fuses_add})"
+            f"{', fuse_add_to_output=True' * self.fuses_add}"
+            f"{', cuda_graph=True' * self.cuda_graph})"
         )
 
 

@@ -14,6 +14,8 @@ from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import OnefoldRuntimeError
 from .async_boxing import steps_with_async_boxing
 from .call_list import ERRORS, Call, CallList, Filled, Places, watchers
+from .cuda_graphs import stream_capture
+from .cuda_graphs.captured_calls import CapturedCalls, Ends
 from .ir import Program, Value
 from .unrolled_calls import failed_call, unrolled
 from .writing_calls import split, writes_of
@@ -26,6 +28,8 @@ class Executor(ABC):
     how many shards stand in each place. The values are those of eager, since the steps are the
     dispatcher's own plans.
     """
+
+    no_cuda_graph = "config.enable_cuda_graph() was not called"
 
     def __init__(self, program: Program, end: Program, micro_batches: int) -> None:
         """`end` is what a call ends with: the program itself, or what is done after it."""
@@ -42,6 +46,15 @@ class Executor(ABC):
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+
+    @property
+    def cuda_graph_reason(self) -> str:
+        """Why the last run was not a replay of CUDA graphs; empty if it was."""
+        return self.no_cuda_graph
+
+    def cuda_graphs(self) -> str:
+        """The CUDA graphs of a run and what is done between them, a line each."""
+        return ""
 
     @abstractmethod
     def call_lists(self) -> list[CallList]:
@@ -101,12 +114,44 @@ class Executor(ABC):
 class Executable(Executor):
     """Runs a program without stages: its steps in turn."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, cuda_graphs: bool = False) -> None:
         super().__init__(program, program, program.micro_batches)
         calls = self.places.calls(steps_with_async_boxing(program), program.wanted())
         self._calls, self._writing = split(calls)
+        self._wants_cuda_graphs = cuda_graphs
+        self._captured = self._capturing() if cuda_graphs else None
         self._unrolled: Callable[[Filled], None] | None = None
         self._unrolled_of: list[Call] | None = None
+
+    def _capturing(self) -> CapturedCalls | None:
+        """What captures the calls, if something can on the devices that they work on."""
+        program = self.program
+        values = [*program.inputs, *(variable.value for variable in program.variables)]
+        kinds = sorted({value.meta.device_type for value in values})
+        capturer = next(filter(None, map(stream_capture.capturer, kinds)), None)
+        if capturer is None:
+            self.no_cuda_graph = (
+                "CUDA graphs need a GPU of NVIDIA's, and the tensors are on "
+                f"{' and '.join(kinds) or 'no device'}"
+            )
+            return None
+        assigned = {id(tensor) for tensor, _ in self.assigns}
+        ends = Ends(
+            self.inputs,
+            [place for place, _, _ in self.variables],
+            [place for place, tensor, _ in self.variables if id(tensor) in assigned],
+            [*(place for place, _ in self.outputs), *(place for _, place in self.assigns)],
+        )
+        return CapturedCalls(self._calls, ends, program.draws, capturer)
+
+    @property
+    def cuda_graph_reason(self) -> str:
+        return self.no_cuda_graph if self._captured is None else self._captured.reason
+
+    def cuda_graphs(self) -> str:
+        if self._captured is not None and not self._captured.failed:
+            return str(self._captured)
+        return f"# no CUDA graphs: {self.cuda_graph_reason}" if self._wants_cuda_graphs else ""
 
     def call_lists(self) -> list[CallList]:
         return [self._calls, self._writing]
@@ -115,6 +160,8 @@ class Executable(Executor):
         self.program.draws.move_to(0)
         for place, shards in zip(self.inputs, inputs, strict=True):
             places[place] = shards
+        if self._captured is not None and self._captured.run(places):
+            return writes_of(self._writing, places)
         if watchers or self._unrolled_of is None:  # a program that runs once is not unrolled
             self._unrolled_of = []
             self._calls.run(places)

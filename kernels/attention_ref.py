@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import random_ref
+from .philox import Seed
 
 Shape = tuple[int, ...]
 
@@ -62,7 +63,7 @@ class Dropped:
     """
 
     p: float
-    seed: int
+    seed: Seed
     call: int
     shape: tuple[int, ...]
     offset: tuple[int, ...]
@@ -133,6 +134,8 @@ def _added(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> tuple[Ten
         seen = mask if seen is None else seen if mask is None else mask & seen
         assert seen is not None
         return seen.to(q.dtype).log_(), False  # 0 or -inf
+    if q.dtype is torch.float64:
+        mask = mask.double()  # the kernel reads one of float32 wrongly, from 16 keys on
     return mask if seen is None else mask.masked_fill(~seen, -math.inf), False
 
 

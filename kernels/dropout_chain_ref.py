@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from .philox import Seed
 from .pointwise_chain_ref import Chain, one
 from .random_ref import dropout
 
@@ -24,7 +25,7 @@ def in_parts(dropped: Callable[..., Tensor], end: Callable[..., Tensor]) -> Call
     """`with_chain` by one function for dropout and one for the chain."""
 
     def run(x: Tensor, *beside: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
-            p: float, seed: int, call: int) -> Tensor:  # fmt: skip
+            p: float, seed: Seed, call: int) -> Tensor:  # fmt: skip
         return end(dropped(x, shape, offset, p=p, seed=seed, call=call), *beside)
 
     return run

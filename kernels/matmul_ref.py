@@ -68,9 +68,7 @@ def matmul_tn(a: Tensor, b: Tensor) -> Tensor:
 
 def rows_tn(a: Tensor, b: Tensor) -> Tensor:
     """The (m, n) sum over all rows of a[..., m] * b[..., n]."""
-    # Sizes are named rather than -1, which cannot be inferred when there are no elements.
-    rows = a.shape[:-1].numel()
-    return a.reshape(rows, a.shape[-1]).t().mm(b.reshape(rows, b.shape[-1]))
+    return a.flatten(0, -2).mT.mm(b.flatten(0, -2))
 
 
 def addmm(x: Tensor, a: Tensor, b: Tensor) -> Tensor:

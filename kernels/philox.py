@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints: TypeAlias = tuple[int, ...]
+# A seed, or an int64 tensor of a seed and a call id, which is read in place of both.
+Seed: TypeAlias = int | Tensor
 Words: TypeAlias = NDArray[np.integer[Any]]  # unsigned
 Index = TypeVar("Index", int, NDArray[np.int64])
 Transform = Callable[[Words], NDArray[np.generic]]
@@ -42,6 +44,16 @@ _LOW64 = 0xFFFF_FFFF_FFFF_FFFF
 
 # Groups made at once: their buffers, 10 words of 64 bits per group, stay inside a 1 MiB cache.
 CPU_CHUNK = 8192
+
+
+def signed(number: int) -> int:
+    """A number modulo 2^64 as a signed 64-bit integer.
+
+    >>> signed(2**64 - 1)
+    -1
+    """
+    number &= _LOW64
+    return number - (1 << 64 if number >> 63 else 0)
 
 
 def _round_keys(seed: int) -> list[tuple[int, int]]:
@@ -191,7 +203,7 @@ def _groups_across(length: int, lanes: int) -> int:
 
 
 def fill(
-    shape: Ints, offset: Ints, size: Ints, transform: Transform, *, seed: int, call: int,
+    shape: Ints, offset: Ints, size: Ints, transform: Transform, *, seed: Seed, call: int,
     dtype: torch.dtype, device: torch.device | str = "cpu", wide: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the box of a logical random tensor whose elements are transform(words).
@@ -204,11 +216,12 @@ def fill(
     Example: `fill((8,), (2,), (3,), lambda w: w >> 8, seed=0, call=0, dtype=torch.int64)`.
     """
     out = torch.empty(size, dtype=dtype)
+    key: tuple[int, int] = tuple(seed.tolist()) if isinstance(seed, Tensor) else (seed, call)
     if out.numel():
         rows = Rows.of_box(shape, offset, size)
         lanes = 2 if wide else 4
         chunk = min(CPU_CHUNK, rows.count * _groups_across(rows.length, lanes))
-        _fill(out, rows, lanes, Philox(seed, call, chunk), transform)
+        _fill(out, rows, lanes, Philox(*key, chunk), transform)
     return out.to(device)
 
 

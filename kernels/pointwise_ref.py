@@ -256,7 +256,7 @@ declare(torch.floor_divide, "div_floor")
 declare(torch.clamp_min, "maximum")
 declare(torch.clamp_max, "minimum")
 declare(torch.clone, "copy")
-declare(torch.conj_physical, "copy")
+declare(torch.conj_physical, lambda z: ("complex_conj" if z.dtype.is_complex else "copy", (z,)))
 declare(
     torch.bitwise_not, lambda x: (f"{'logical' if x.dtype is torch.bool else 'bitwise'}_not", (x,))
 )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import OnefoldTypeError, OnefoldValueError
-from .philox import Ints, Transform, Words, fill
+from .philox import Ints, Seed, Transform, Words, fill
 from .random_transforms import (
     DOUBLE,
     SINGLE,
@@ -55,7 +55,7 @@ class Fill(Protocol):
     """Fills a box on a device (the CPU by default); `options` are those of its `Plan`."""
 
     def __call__(
-        self, shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        self, shape: Ints, offset: Ints, size: Ints, *, seed: Seed, call: int,
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor: ...  # fmt: skip
 
@@ -65,12 +65,14 @@ def drawn(plan: Callable[..., Plan]) -> Fill:
 
     @wraps(plan)
     def run(
-        shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        shape: Ints, offset: Ints, size: Ints, *, seed: Seed, call: int,
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor:  # fmt: skip
         _, dtype, transform, _, wide = plan(**options)
-        draw = {"seed": seed, "call": call}
-        return fill(shape, offset, size, transform, **draw, dtype=dtype, device=device, wide=wide)
+        return fill(
+            shape, offset, size, transform, seed=seed, call=call, dtype=dtype, device=device,
+            wide=wide,
+        )  # fmt: skip
 
     return run
 
@@ -273,7 +275,7 @@ def dropout_mask(*, p: float, dtype: torch.dtype = torch.float32) -> Plan:
     return Plan("mask", dtype, transform, (threshold, scale))
 
 
-def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
+def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: Seed, call: int) -> Tensor:
     """Return x times `dropout_mask` of the box that x holds of a logical tensor.
 
     Example: `dropout(x, (8,), (2,), p=0.1, seed=0, call=0)` with x of shape (3,).

@@ -18,7 +18,7 @@ def total(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Ten
 
 def sum_rows(x: Tensor) -> Tensor:
     """The (n,) sum over all rows of x[..., n]."""
-    return x.sum(0) if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1]).sum(0)
+    return (x.flatten(0, -2) if x.ndim > 1 else x.unsqueeze(0)).sum(0)
 
 
 def mean(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:

@@ -57,9 +57,10 @@ class _Entry:
 class Compiled:
     """A function that is captured once for each signature of its arguments; see `compile`."""
 
-    def __init__(self, function: Callable[..., Any], size: int) -> None:
+    def __init__(self, function: Callable[..., Any], size: int, cuda_graphs: bool) -> None:
         self._function = function
         self.size = size
+        self.cuda_graphs = cuda_graphs
         self._entries: list[_Entry] = []  # the latest used first
         self._lock = RLock()  # programs keep what they draw, so one runs at a time
         self._name = getattr(function, "__name__", type(function).__name__)
@@ -103,7 +104,7 @@ class Compiled:
                 return compiled(inputs)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
-        return Compiled(deepcopy(self._function, memo), self.size)
+        return Compiled(deepcopy(self._function, memo), self.size, self.cuda_graphs)
 
     def _find(self, key: object) -> Ready | None:
         """What is compiled for this key and valid now."""
@@ -139,8 +140,9 @@ class Compiled:
         try:
             with same_tables({str(index): top for index, top in enumerate(tops)}) as check:
                 compiled = CompiledFunction(
-                    self._name, function, given, inputs, named, paths, around, self._lock
-                )
+                    self._name, function, given, inputs, named, paths, around, self._lock,
+                    self.cuda_graphs,
+                )  # fmt: skip
                 check()
         except OnefoldError as error:
             if error.args:
@@ -164,6 +166,11 @@ class Compiled:
     def program(self) -> Program | None:
         """The forward program of the latest used signature; None before the first call."""
         return self._entries[0].compiled.program if self._entries else None
+
+    @property
+    def cuda_graph_reason(self) -> str | None:
+        """Why the last call did not replay CUDA graphs; empty if it did, None before a call."""
+        return self._entries[0].compiled.cuda_graph_reason if self._entries else None
 
     @property
     def backward_program(self) -> Program | None:
@@ -190,10 +197,10 @@ class CompiledModule(Module):
     _compiled: Compiled
     _orig_mod: Module
 
-    def __init__(self, module: Module, size: int) -> None:
+    def __init__(self, module: Module, size: int, cuda_graphs: bool) -> None:
         object.__setattr__(self, "__dict__", module.__dict__)
         object.__setattr__(self, "_orig_mod", module)
-        object.__setattr__(self, "_compiled", Compiled(module, size))
+        object.__setattr__(self, "_compiled", Compiled(module, size, cuda_graphs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
@@ -204,7 +211,8 @@ class CompiledModule(Module):
         return getattr(self._orig_mod, name)
 
     def __deepcopy__(self, memo: dict[int, object]) -> CompiledModule:
-        return CompiledModule(deepcopy(self._orig_mod, memo), self._compiled.size)
+        made = deepcopy(self._orig_mod, memo)
+        return CompiledModule(made, self._compiled.size, self._compiled.cuda_graphs)
 
     def _get_name(self) -> str:
         return f"Compiled{self._orig_mod._get_name()!s}"
@@ -213,7 +221,8 @@ class CompiledModule(Module):
         return self._orig_mod.extra_repr()
 
 
-_BACKENDS = ("eager", "aot_eager", "inductor", "cudagraphs")  # all of which mean the same here
+_BACKENDS = ("eager", "aot_eager", "inductor", "cudagraphs")  # the last as a mode, others alike
+_CAPTURING = ("reduce-overhead", "max-autotune")
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -259,7 +268,9 @@ def compile(
     that shares everything with it. Inside another program the function is a part of that.
 
     `recompile_limit` is how many programs are kept (10 by default), the latest used. With `disable`
-    the function itself is returned. Other options are accepted under torch's names and have no
+    the function itself is returned. The modes "reduce-overhead" and "max-autotune", and the backend
+    "cudagraphs", run programs as CUDA graphs, as `GraphConfig.enable_cuda_graph` does; what forward
+    saves for backward is then copied. Other options are accepted under torch's names and have no
     effect: a function is always captured as a whole, for exact shapes.
 
     Raises OnefoldRuntimeError, when called, for functions that read a value of a tensor, or that
@@ -279,6 +290,7 @@ def compile(
     ['weight', 'bias']
     """
     _check(backend, mode)
+    cuda_graphs = mode in _CAPTURING or backend == "cudagraphs"
     size = MAX_COMPILED
     if recompile_limit is not None:
         integer("compile: recompile_limit", recompile_limit, least=1)
@@ -290,8 +302,8 @@ def compile(
         if disable or isinstance(function, (Compiled, CompiledModule)):
             return function
         if isinstance(function, Module):
-            return CompiledModule(function, size)
-        return Compiled(function, size)
+            return CompiledModule(function, size, cuda_graphs)
+        return Compiled(function, size, cuda_graphs)
 
     return made if model is None else made(model)
 

@@ -17,8 +17,8 @@ from .torch_parameters import like_torchs
 from .unsupported_names import FUNCTIONS as _UNSUPPORTED
 
 # What networks need besides what torch.nn.functional has: gated activations, attention of packed
-# sequences, OneFlow's activations.
-_MORE = ("attention_varlen", "geglu", "quick_gelu", "rotary", "square_relu", "swiglu")
+# sequences and of pages of a cache, OneFlow's activations.
+_MORE = set("attention_varlen geglu paged_attention quick_gelu rotary square_relu swiglu".split())
 # `unfold` is a tensor method too, of another meaning.
 RENAMED = {"unfold": "im2col"}
 

@@ -11,6 +11,7 @@ from ..engine.inplace import assign_result
 from ..engine.ops.cat_split import cat
 from ..engine.ops.cross_entropy import cross_entropy
 from ..engine.ops.grouped import grouped_rows, grouped_sums
+from ..engine.ops.interpolate import interpolate
 from ..engine.ops.like import rand_like, zeros_like
 from ..engine.ops.torch_rows import FUNCTIONS
 from ..engine.ops.where import where
@@ -97,7 +98,7 @@ def _interpolated(
         f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
         stacklevel=3,
     )
-    y: Tensor = FUNCTIONS["interpolate"](input, size, scale_factor, mode, align_corners)
+    y: Tensor = interpolate(input, size, scale_factor, mode, align_corners)
     return y
 
 

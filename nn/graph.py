@@ -359,6 +359,14 @@ class Graph:
         integer(f"{self.name}.plan: rank", rank, least=0)
         return self._latest("plan").plan(rank)
 
+    @property
+    def cuda_graph_reason(self) -> str:
+        """Why the last call did not replay CUDA graphs; empty if it did.
+
+        Raises OnefoldRuntimeError before the first compile. See `config.enable_cuda_graph`.
+        """
+        return self._latest("cuda_graph_reason").executable.cuda_graph_reason
+
     def schedule(self) -> str:
         """The schedule of the latest used compiled graph as a picture in text."""
         return self._latest("schedule").schedule()

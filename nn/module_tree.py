@@ -54,6 +54,17 @@ class ComputedTensor(Protocol):
         """What assigning the attribute does; raises where it cannot be assigned."""
 
 
+class ParametersOf(Iterator[Parameter]):
+    """The parameters of a module, one after the other; an optimizer finds the module, too."""
+
+    def __init__(self, module: Tree, parameters: Iterator[Parameter]) -> None:
+        self.module = module
+        self._next = parameters.__next__
+
+    def __next__(self) -> Parameter:
+        return self._next()
+
+
 class Tree:
     """Named tables of parameters, buffers and other trees; the part of Module that walks them."""
 
@@ -212,7 +223,7 @@ class Tree:
                 yield from child.named_modules(memo, path, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        return (param for _, param in self.named_parameters(recurse=recurse))
+        return ParametersOf(self, (param for _, param in self.named_parameters(recurse=recurse)))
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from ..kernels.staging import to_device
+
 
 class DeviceScalar:
     """A 0-d tensor, with a copy for every device and dtype that asks; reading it waits for it.
@@ -28,7 +30,7 @@ class DeviceScalar:
         """The number there; nobody may write into it."""
         found = self._copies.get((device, dtype))
         if found is None:
-            found = self.value.to(device, dtype, non_blocking=True)
+            found = to_device(self.value, device, dtype)
             self._copies[device, dtype] = found
         return found
 
@@ -74,7 +76,7 @@ class Given(NamedTuple):
     def rate(self, device: torch.device) -> float | torch.Tensor:
         """The learning rate; on the device, if it is a tensor."""
         lr = self.lr
-        return lr.to(device, non_blocking=True) if isinstance(lr, torch.Tensor) else lr
+        return to_device(lr, device) if isinstance(lr, torch.Tensor) else lr
 
     def local(self, like: torch.Tensor, step: int | DeviceScalar = 0) -> LocalStep:
         """The same for local tensors like this one, at this step."""

@@ -86,7 +86,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
         self._zero: ZeroRedundancy | None = None
-        self.replicas = ReplicaSchedule()
+        self.replicas = ReplicaSchedule(getattr(params, "module", None))
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "

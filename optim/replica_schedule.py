@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from ..distributed import origins
 from ..distributed.world import world
-from .replicas import Options, compare_replicas, parameters_of, state_of
+from .replicas import (
+    HasState,
+    Named,
+    Options,
+    compare_replicas,
+    named_buffers,
+    parameters_of,
+    state_of,
+)
 
 if TYPE_CHECKING:
     from .optimizer import Optimizer
@@ -21,11 +31,16 @@ _IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable")
 class ReplicaSchedule:
     """The steps of an optimizer after which ranks compare replicas of parameters, and options."""
 
-    __slots__ = ("_marks", "steps")
+    __slots__ = ("_marks", "_module", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, module: HasState | None = None) -> None:
         self.steps = 0
         self._marks: list[origins.Mark] = []  # of a step, by parameter
+        # Whose buffers are compared; the optimizer does not keep it alive, nor travels with it.
+        self._module = None if module is None else ref(module)
+
+    def __reduce__(self) -> tuple[Callable[[int], ReplicaSchedule], tuple[int]]:
+        return _at_step, (self.steps,)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Compare when it is time. Raises RankMismatch on every rank of what is not the same.
@@ -45,9 +60,14 @@ class ReplicaSchedule:
             return
         found = parameters_of(optimizer)
         if check:
-            found += state_of(optimizer)
+            found += state_of(optimizer) + self._buffers()
         kind = type(optimizer).__name__
         compare_replicas(found, f"step {self.steps} of {kind}", _options(optimizer), rounding=True)
+
+    def _buffers(self) -> list[Named]:
+        """Those of the module whose parameters the optimizer got."""
+        module = None if self._module is None else self._module()
+        return [] if module is None else [*named_buffers(module)]
 
     def _give_origins(self, optimizer: Optimizer) -> None:
         """Say that a step made the parameters: optimizers write into memory, which no op sees."""
@@ -58,6 +78,12 @@ class ReplicaSchedule:
         for param, mark in zip(params, self._marks, strict=True):
             if param.meta.placement is not None:
                 origins.give_all(param.shards, mark, self.steps)
+
+
+def _at_step(steps: int) -> ReplicaSchedule:
+    schedule = ReplicaSchedule()
+    schedule.steps = steps
+    return schedule
 
 
 def _options(optimizer: Optimizer) -> Options:

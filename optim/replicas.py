@@ -27,14 +27,14 @@ Options = dict[str, str]  # their texts, by name
 _MOST_ROUNDED = 8
 
 
-class _Module(Protocol):
+class HasState(Protocol):
     """What is asked of a module."""
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
 
 
-def check_replicas(module: _Module, optimizer: Optimizer | None = None) -> None:
+def check_replicas(module: HasState, optimizer: Optimizer | None = None) -> None:
     """Compare the replicas of parameters and buffers, and of the optimizer's state.
 
     All ranks of the tensors' placements call it. Raises RankMismatch on each of them, with the
@@ -52,10 +52,15 @@ def check_replicas(module: _Module, optimizer: Optimizer | None = None) -> None:
         )
     found = [(f"parameter '{name}'", param) for name, param in module.named_parameters()]
     names = {id(param): name for name, param in module.named_parameters()}
-    found += [(f"buffer '{name}'", buffer) for name, buffer in module.named_buffers()]
+    found += named_buffers(module)
     if optimizer is not None:
         found += state_of(optimizer, names)
     compare_replicas(found, "check_replicas")
+
+
+def named_buffers(module: HasState) -> list[Named]:
+    """The buffers of a module."""
+    return [(f"buffer '{name}'", buffer) for name, buffer in module.named_buffers()]
 
 
 def parameters_of(optimizer: Optimizer) -> list[Named]:

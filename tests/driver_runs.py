@@ -40,9 +40,16 @@ CALLS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
 # torch computes these rows, and has them in no narrow dtype on the CPU.
 TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
-# What stays as it is: the name of a kernel and what is said of it, and why.
+# What stays as it is: the name of a kernel, constants of its form and what is said of it, and why.
+_FEW = "spills 16 bytes a thread"
+_LARGE = "around libdevice's function for large angles"
+_TINY = "BM=16, BN=16, BD=16, BV=16"
+_LEFT = "ptxas spills a few bytes where it has more than half of the registers left"
 ACCEPTED = {
-    ("pointwise_sin", "spills 8 bytes a thread"): "around libdevice's function for large angles",
+    ("pointwise_sin", "", "spills 8 bytes a thread"): _LARGE,
+    ("pointwise_absolute_error", "", _FEW): _LEFT,
+    ("forward", _TINY, _FEW): _LEFT,
+    ("of_queries", _TINY, _FEW): _LEFT,
 }
 _ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
 _NUMBERS = "single numbers on the device, so that nothing waits for them"
@@ -110,7 +117,10 @@ def results(sample, layout, change):
 def wrong(problems):
     """The problems that are not accepted, as text."""
     for problem in problems:
-        if (problem.form.partition("(")[0], problem.text) not in ACCEPTED:
+        name = problem.form.partition("(")[0]
+        known = (name == of and part in problem.form and problem.text == text
+                 for of, part, text in ACCEPTED)  # fmt: skip
+        if not any(known):
             note = problem.text.startswith("spills") and not is_budgeted()
             yield f"{NOTE if note else ''}{problem}"
 
@@ -133,13 +143,17 @@ def run_step(model, which):
         step, called = driver_models.training_step, (model, which)
     else:
         step, called = driver_models.optimizer_step, OPTIMIZERS[which]
+    title = " ".join(map(str, called))
     with GpuDriver() as gpu:
+        if called in driver_models.CAPTURED:
+            texts = [f"{title}: {text}" for text in driver_models.capture_faults(gpu, *called)]
+            texts += [f"{title}: {text}" for text in wrong(gpu.problems)]
+            return texts, gpu.launches.total(), len(gpu.forms)
         run = step(*called)
         for _ in range(CALLS - 1):
             run()
         gpu.torch_work.clear()
         run()
-    title = " ".join(map(str, called))
     texts = [f"{title}: {text}" for text in wrong(gpu.problems)]
     texts += [f"{title}: {text}" for text in torch_faults(gpu.torch_work)]
     return texts, gpu.launches.total(), len(gpu.forms)

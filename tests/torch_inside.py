@@ -1,5 +1,6 @@
 """What Triton kernels do in torch inside, on real data, and why: `INSIDE` is all of it."""
 
+import os
 import sys
 from collections import Counter, defaultdict
 from contextlib import contextmanager
@@ -21,11 +22,13 @@ FOLDER = Path(gpu.__file__).parent
 INTERPRETER = Path(interpreter.__file__).parent
 # Where the graph of a function is asked for, on tensors that stand for others.
 ASKED = {"expression_of", "why_not", "stand_in", "_plan"}
+# Where a bound is rounded to a dtype, on the host: what that gives is cached.
+ASKED |= {"_half_open", "_round_down"}
 # Copies that make a tensor dense are torch's everywhere.
 ALLOWED = {"clone"}
 # Module of kernels/gpu -> operators of torch -> why Triton kernels there use them.
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
-_COMPLEX = "complex numbers: Triton has none"
+_COMPLEX = "complex numbers of 128 bits, and what is no sum, product or conjugate of them"
 _WIDE = "heads of more than 256 features, see the comment there; the CPU has a kernel for them"
 INSIDE: dict[str, dict[str, str]] = {
     "attention_kernels": {
@@ -92,7 +95,9 @@ def module_of(file):
 def recording():
     """What Triton kernels do inside while it is open, where nothing is done from plans."""
     dispatch_plan.clear_plans()
-    with mock.patch.object(select, "_replayed_kernel", select.triton_kernel), Inside() as inside:
+    triton = mock.patch.dict(os.environ, {"ONEFOLD_KERNELS": "triton"})
+    direct = mock.patch.object(select, "_replayed_kernel", select.triton_kernel)
+    with triton, direct, Inside() as inside:
         yield inside.seen
     dispatch_plan.clear_plans()
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import attention_ref as kernels
 from ...kernels.attention_ref import Dropped, Pairs
+from ...kernels.philox import Seed
 from ...kernels.select import uses_triton
 from .. import interpreter
 from ..dispatcher import several_of
@@ -119,7 +120,7 @@ def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) ->
     def attend(*inputs: Arg) -> object:
         return kernel(*inputs[:-1], pairs, None)
 
-    def drop(p: float, seed: int, call: int, whole: Shape, start: Shape, *tensors: Arg) -> object:
+    def drop(p: float, seed: Seed, call: int, whole: Shape, start: Shape, *tensors: Arg) -> object:
         return kernel(*tensors, pairs, Dropped(p, seed, call, whole, start))
 
     attended, dropped = local.around(kernel, attend), local.around(kernel, drop)
@@ -129,6 +130,8 @@ def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) ->
         if chance is None:
             return attended(*inputs)
         draw = chance.draw
+        if draw.memory is not None:  # the call site is for numbers of the host
+            return drop(chance.p, *draw.key, *draw.within(shape, offset), *inputs[:-1])
         return dropped(chance.p, draw.seed, draw.call, *draw.within(shape, offset), *inputs[:-1])
 
     return run

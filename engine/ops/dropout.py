@@ -8,6 +8,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import random_ref
+from ...kernels.philox import Seed
 from ..dispatcher import number_last
 from ..generator import Draw, default_generator
 from ..meta import Meta, Shape
@@ -57,7 +58,7 @@ class DropoutOp(Op):
         picked = local.pick(random_ref.dropout)
 
         def drop(
-            x: torch.Tensor, whole: Shape, start: Shape, p: float, seed: int, call: int
+            x: torch.Tensor, whole: Shape, start: Shape, p: float, seed: Seed, call: int
         ) -> torch.Tensor:
             y: torch.Tensor = picked(x, whole, start, p=p, seed=seed, call=call)
             return y
@@ -67,6 +68,8 @@ class DropoutOp(Op):
         def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
             draw = chance.draw
             whole, start = draw.within(shape, offset)
+            if draw.memory is not None:  # the call site is for numbers of the host
+                return drop(x, whole, start, chance.p, *draw.key)
             y: torch.Tensor = dropped(x, whole, start, chance.p, draw.seed, draw.call)
             return y
 

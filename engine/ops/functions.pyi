@@ -1711,7 +1711,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """torch.interpolate on every shard; see torch's documentation."""
+    """(N, C, ...) at another size of the last one to three dims, or as many times their size."""
 
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.inverse on every shard; see torch's documentation."""
@@ -2698,6 +2698,17 @@ def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
     """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
+
+def paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_table: Tensor,
+    context_lens: Tensor,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of new tokens to the tokens before them, whose keys and values lie in pages."""
 
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float | str = 2.0, eps: float = 1e-06, keepdim: bool = False

@@ -71,8 +71,10 @@ class Norm(NormOp):
     def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
         shape = attrs.shape
         weights = [m for m in (weight, bias) if m is not None]
-        fits = tuple(x.shape[-len(shape) :]) == shape
-        if fits and x.is_floating and all(m.shape == shape and m.dtype == x.dtype for m in weights):
+        fits = tuple(x.shape[-len(shape) :]) == shape and all(m.shape == shape for m in weights)
+        # rms_norm takes a weight of any floating dtype; torch would warn that its kernel does not.
+        alike = all(m.dtype == x.dtype or (m.is_floating and not self.centred) for m in weights)
+        if fits and alike and x.is_floating:
             return x
         found = super().infer(x, weight, bias, attrs)  # or torch's own error
         assert isinstance(found, Meta)

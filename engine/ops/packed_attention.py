@@ -30,7 +30,7 @@ from .reduce import sum
 from .slicing import narrow
 from .unary import abs
 
-_INTEGERS = (torch.int32, torch.int64)
+INTEGERS = (torch.int32, torch.int64)
 
 
 class PackedAttributes(NamedTuple):
@@ -130,7 +130,7 @@ def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
             f"{q.dtype}, {k.dtype} and {v.dtype}"
         )
     for name, starts in (("cu_seqlens_q", q_starts), ("cu_seqlens_k", k_starts)):
-        if starts.ndim != 1 or starts.dtype not in _INTEGERS:
+        if starts.ndim != 1 or starts.dtype not in INTEGERS:
             raise OnefoldTypeError(
                 f"{name} must be int32 or int64 of one dim: where each sequence begins, and where "
                 f"the last one ends; got {starts.dtype} of shape {starts.shape}"

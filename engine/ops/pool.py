@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ from ..dispatcher import binary, several_of, unary
 from ..generated import register_variant
 from ..meta import Meta
 from ..names import register_function
-from ..op import Arg, Gradients, Kernel, Local, Needs, Op
+from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
@@ -66,7 +66,7 @@ class Pool(Op):
 class PoolGrad(Pool):
     """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
-    attributes = PoolGradAttributes
+    attributes: Callable[..., Attributes] = PoolGradAttributes
 
     def infer(self, dy: Meta, *rest: Arg) -> Meta:
         return dy.like(shape=rest[-1].shape)

@@ -265,11 +265,19 @@ class TorchFunction(TorchOp):
     def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
         return self._known(tuple(map(required, shapes)), dtypes, arguments)
 
+    def bind(self, local: Local, attrs: Arguments) -> Kernel:
+        picked = local.pick(self.function)
+        if picked is self.function:
+            return super().bind(local, attrs)
+
+        def run(*tensors: torch.Tensor) -> torch.Tensor | Outputs:
+            made = _called(picked, tensors, attrs)
+            return made[0] if self.num_outputs == 1 else made
+
+        return run
+
     def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
-        positional = [filled(form, tensors) for form in arguments.positional]
-        named = {name: filled(form, tensors) for name, form in arguments.named}
-        made = self.function(*positional, **named)
-        return (made,) if isinstance(made, torch.Tensor) else tuple(made)
+        return _called(self.function, tensors, arguments)
 
     def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
         try:
@@ -319,6 +327,14 @@ class TorchFunction(TorchOp):
             if all(shape.count(mark) == 1 for shape in outputs):
                 found.append(Group(dims, tuple([shape.index(mark) for shape in outputs])))
         return found
+
+
+def _called(function: Kernel, tensors: Given, arguments: Arguments) -> Outputs:
+    """What a function gives for these tensors in the slots of its arguments."""
+    positional = [filled(form, tensors) for form in arguments.positional]
+    named = {name: filled(form, tensors) for name, form in arguments.named}
+    made = function(*positional, **named)
+    return (made,) if isinstance(made, torch.Tensor) else tuple(made)
 
 
 def _some_values(meta: Meta) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
+from ...kernels import search_ref
 from ..argument_types import Dims, Number, Sizes
 from ..generated import function
 from ..meta import Shape
@@ -192,8 +193,13 @@ def _ihfft(*args: Any, **named: Any) -> torch.Tensor:
     return deferred.resolve_conj()
 
 
-# What runs on shards in place of torch's function.
-_LOCAL: dict[str, LocalFunction] = {"embedding_bag": _embedding_bag, "fft.ihfft": _ihfft}
+# What runs on shards in place of torch's function. Torch references have Triton kernels.
+_LOCAL: dict[str, LocalFunction] = {
+    "bucketize": search_ref.bucketize,
+    "embedding_bag": _embedding_bag,
+    "fft.ihfft": _ihfft,
+    "searchsorted": search_ref.searchsorted,
+}
 
 
 def read(text: str) -> Row:

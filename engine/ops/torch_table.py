@@ -218,8 +218,6 @@ grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=No
 grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
-interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
-    recompute_scale_factor=None, antialias=False): lead 2 linear
 local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0): lead 1
 lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 1
 lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 2

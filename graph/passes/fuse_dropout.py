@@ -34,8 +34,8 @@ class FusedDropout(Fused):
             assert isinstance(chance, DropoutKey)
             draw = chance.draw
             whole, start = draw.within(shape, offset)
-            options = {"p": chance.p, "seed": draw.seed, "call": draw.call}
-            return compute(*tensors, shape=whole, offset=start, **options)
+            seed, call = draw.key
+            return compute(*tensors, shape=whole, offset=start, p=chance.p, seed=seed, call=call)
 
         return kernel
 

@@ -32,6 +32,8 @@ _NAME = "boxing"
 class Pipeline(Executor):
     """A plan bound to the places of its values; `run` is one call of the graph."""
 
+    no_cuda_graph = "the graph has stages, whose order of work is the host's"
+
     def __init__(self, plan: StagePlan) -> None:
         staged, program, end = plan.staged, plan.staged.program, plan.staged.end
         count = plan.schedule.micro_batches

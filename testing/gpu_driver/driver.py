@@ -20,10 +20,12 @@ from triton.runtime import _allocation, driver
 from ...engine.dispatch_plan import clear_plans
 from ...env import KERNELS
 from ...errors import OnefoldRuntimeError
+from ...graph.cuda_graphs import stream_capture
 from ...kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, select
 from ...kernels.aot.compile_kernel import GPUS, compile_source
 from ...kernels.aot.facts import SHARED
 from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
+from .graph_capture import CapturedGraph, DriverCapturer, launch_of
 from .launch_checks import Form, form_faults, launch_faults
 from .lowering import lower
 from .torch_work import TorchWork
@@ -55,6 +57,7 @@ class GpuDriver:
     are checked; to Triton's "ir", which takes a tenth of the time; or not at all ("none").
     `problems` lists each problem once, `launches` counts launches by kernel, `forms` are the
     compiled ones, and `torch_work` counts what torch's operators computed, by module and operator.
+    `captures` are the CUDA graphs that were captured, and `replays` counts their replays.
     Raises OnefoldRuntimeError where kernels are interpreted, or in another such context.
 
     >>> import onefold as flow
@@ -71,6 +74,9 @@ class GpuDriver:
         self.depth = depth
         self.problems: list[Problem] = []
         self.launches: Counter[str] = Counter()
+        self.captures: list[CapturedGraph] = []
+        self.replays = 0
+        self._capture: CapturedGraph | None = None
         self._forms: dict[_Loaded, Form] = {}
         self._work = TorchWork(_PREFIX)
         self._stack = ExitStack()
@@ -125,14 +131,30 @@ class GpuDriver:
         if form is None:
             form, texts = loaded.checked(self.depth)
             self._forms[loaded] = form
-            self._note(form, texts)
+            self.note(str(form), texts)
+            if self._capture is not None:
+                self.note(str(form), ["is compiled and loaded in a capture"])
         self.launches[form.name] += 1
         allocates = _allocation._allocator.get() is not _allocation._NULL_ALLOCATOR
-        self._note(form, launch_faults(form, grid, args, allocates))
+        faults = [*launch_faults(form, grid, args, allocates)]
+        self.note(str(form), faults)
+        if self._capture is not None and not faults:
+            self._capture.launches.append(launch_of(form, grid, args))
 
-    def _note(self, form: Form, texts: Iterable[str]) -> None:
+    @contextmanager
+    def capturing(self, graph: CapturedGraph) -> Iterator[None]:
+        """The block whose launches belong to a CUDA graph."""
+        self.captures.append(graph)
+        self._capture = graph
+        try:
+            yield
+        finally:
+            self._capture = None
+
+    def note(self, form: str, texts: Iterable[str]) -> None:
+        """Add problems of a form, each once."""
         for text in texts:
-            found = Problem(str(form), text)
+            found = Problem(form, text)
             if found not in self.problems:
                 self.problems.append(found)
 
@@ -157,6 +179,7 @@ class GpuDriver:
         yield torch.cuda, "get_device_capability", lambda device=None: capability
         yield torch.cuda, "get_device_properties", lambda device=None: properties
         yield jit_kernel.Kernel, "_compile", _compile_here
+        yield stream_capture, "capturer", self._capturer
         yield host_replay, "_EMPTY", {**host_replay._EMPTY, "cpu": _empty_strided}
         stand_ins: dict[int, Callable[..., object]] = {
             id(configs.architecture): lambda: ARCHITECTURE,
@@ -173,6 +196,9 @@ class GpuDriver:
                 for name, value in [*vars(module).items()]:
                     if id(value) in stand_ins:
                         yield module, name, stand_ins[id(value)]
+
+    def _capturer(self, device_type: str) -> DriverCapturer | None:
+        return DriverCapturer(self) if device_type == DriverCapturer.device_type else None
 
 
 class _Loaded:

@@ -99,10 +99,14 @@ def _faults(form: Form, place: int, kind: str, arg: object) -> Iterator[str]:
         yield f"parameters of type {kind} are not known to this check"
 
 
+def address_of(arg: Any) -> int:
+    """The address that an argument is or has; raises TypeError for what has none."""
+    return operator.index(arg.data_ptr() if hasattr(arg, "data_ptr") else arg)
+
+
 def _pointer_faults(arg: Any, divisible: bool) -> Iterator[str]:
-    address = arg.data_ptr() if hasattr(arg, "data_ptr") else arg
     try:
-        at = operator.index(address)
+        at = address_of(arg)
     except TypeError:
         yield f"a {type(arg).__name__} is given for a pointer"
         return

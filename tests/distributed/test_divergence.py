@@ -350,3 +350,23 @@ def test_a_message_of_another_size_after_expected_ones_is_an_error_on_both(monke
         for texts in run_ranks(2, program, changed, env=tcp({})):
             assert len(texts) == 1
             assert "are at different operations" in texts[0]
+
+
+def test_check_compares_the_buffers_of_the_module():
+    def program():
+        norm = nn.BatchNorm1d(4).to_global(both(), B)
+        optimizer = flow.optim.SGD(norm.parameters(), lr=0.1)
+        try:
+            for step in range(3):
+                if step == 1 and other():
+                    norm.running_var.shards = (norm.running_var.shards[0] + 1.0,)
+                norm(flow.ones(4, 4, placement=both(), sbp=S0)).sum().backward()
+                optimizer.step()
+        except RankMismatch as error:
+            return str(error), step
+        return "", step
+
+    for text, step in run_ranks(2, program, env=CHECK):
+        assert "step 2 of SGD: buffer 'running_var', float32[4] (B) on " in text
+        assert step == 1
+    assert run_ranks(2, program) == [("", 2)] * 2  # where only parameters are compared

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import samples
 import torch
+from recorded_graphs import recording
 
 import onefold as flow
 from onefold.engine.placement import Placement
@@ -61,7 +62,7 @@ def assert_same(found, wanted):
             torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
-def check(sample, make_all, make):
+def check(sample, make_all, make, calls=2, cuda_graph=False):
     tensors = make_all()
     for x in tensors:
         if sample.grad and (x.dtype.is_floating_point or x.dtype.is_complex):
@@ -70,7 +71,8 @@ def check(sample, make_all, make):
     flow.manual_seed(5)
     wanted = parts(function())
     graph = Build(function)
-    for _ in range(2):  # the second call captures nothing
+    graph.config.enable_cuda_graph(cuda_graph)
+    for _ in range(calls):  # the second call captures nothing
         flow.manual_seed(5)
         try:
             found = graph()
@@ -99,6 +101,16 @@ def test_samples_on_two_axes(sample, world):
 @pytest.mark.parametrize("sample", SAMPLES, ids=IDS)
 def test_local_samples(sample, world):
     check(sample, lambda: [make_local(value) for value in sample.tensors()], make_local)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_as_cuda_graphs(part, world, monkeypatch):
+    """A sample of each op, and its gradient, in graphs that are captured and replayed."""
+    recorder = recording(monkeypatch)
+    for sample in [*{x.name: x for x in SAMPLES}.values()][part::4]:
+        values = sample.tensors()
+        check(sample, lambda values=values: [*map(make_local, values)], make_local, 4, True)
+    assert recorder.replays > recorder.captures > 20
 
 
 def test_another_result_is_noticed(world):

@@ -115,7 +115,6 @@ def test_every_family_of_kernels_has_a_row():
     gpu = (REPO / "kernels" / "gpu").rglob("*_kernels.py")
     modules &= {path.stem.removesuffix("_kernels") for path in gpu}
     parts = {"pad_repeat", "indexing", "packed_attention", "slicing"}
-    parts |= {"norm_chain", "dropout_chain"}  # fused from others; whole steps measure them
     assert modules - parts <= {row.family for row in ROWS}
 
 

@@ -305,3 +305,16 @@ def test_softmax2d_takes_images(world):
     for shape in ((3,), (3, 4), (1, 2, 3, 4, 5)):
         with pytest.raises(OnefoldValueError, match=f"3D or 4D, got {len(shape)}D instead"):
             flow.nn.Softmax2d()(flow.ones(shape))
+
+
+@layouts
+def test_interpolate_of_an_empty_batch_and_errors(layout, world):
+    F = flow.nn.functional
+    assert F.interpolate(put(torch.zeros(0, 3, 5, 4), LAYOUTS[layout]), 7).shape == (0, 3, 7, 7)
+    x = torch.randn(2, 4, 5, 4)
+    own = put(x, LAYOUTS[layout])
+    wanted = torch.nn.functional.interpolate(x, (3, 2), mode="area")
+    same(F.interpolate(own, [3, 2], mode="area"), wanted)
+    for bad in ({}, {"size": 3, "scale_factor": 2}, {"size": 3, "mode": "linear"}):
+        with pytest.raises(ValueError if "mode" not in bad else NotImplementedError):
+            F.interpolate(own, **bad)

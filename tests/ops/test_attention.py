@@ -64,6 +64,22 @@ def test_the_bits_are_those_of_torchs_kernel(name, own, dtype):
         assert torch.equal(value_of(mine.grad), theirs.grad)
 
 
+@pytest.mark.parametrize("shape", [(5, 18), (4, 1, 18), (2, 4, 5, 18)], ids=str)
+def test_a_mask_of_float32_beside_float64(shape):
+    """Which the CPU's kernel reads wrongly from 16 keys on."""
+    q, k, v = (torch.randn(2, 4, n, 8, dtype=torch.float64).requires_grad_() for n in (5, 18, 18))
+    mask = torch.randn(shape)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask.double())
+    dy = torch.randn_like(wanted)
+    wanted.backward(dy)
+    tensors = [make_local(x.detach()).requires_grad_() for x in (q, k, v)]
+    found = attention(*tensors, make_local(mask))
+    found.backward(make_local(dy))
+    torch.testing.assert_close(value_of(found), wanted.detach())
+    for x, own in zip((q, k, v), tensors, strict=True):
+        torch.testing.assert_close(value_of(own.grad), x.grad)
+
+
 def test_one_op_does_all_forms():
     """The program does not tell which kernel will run, and has no matrix of scores."""
 

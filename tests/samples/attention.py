@@ -79,7 +79,35 @@ def packed(
     return Sample("attention_varlen", (*tensors, value, *starts, *longest), kw, torch=plain)
 
 
+def paged(
+    batch: int, heads: int, queries: int, features: tuple[int, int], groups: int = 1, **kw: Any
+) -> Sample:
+    """A sample of a cache with pages of 3 tokens, of which some are unused."""
+    size, most = 3, 3
+    lens = torch.tensor([(5 * b + queries) % (size * most) + 1 for b in range(batch)])
+    table = torch.randperm(batch * most, generator=torch.Generator().manual_seed(1))
+    table = table.view(batch, most).int()
+
+    def plain(q: Any, k: Any, v: Any, table: Any, lens: Any, scale: float | None = None) -> Any:
+        parts = []
+        for b, n in enumerate(lens.tolist()):
+            own = [x[table[b].long()].flatten(0, 1)[:n].transpose(0, 1) for x in (k, v)]
+            keys, values = (x.repeat_interleave(groups, 0) for x in own)
+            factor = q.shape[-1] ** -0.5 if scale is None else scale
+            seen = torch.ones(queries, n, dtype=torch.bool).tril(n - queries)
+            scores = (q[b] @ keys.mT * factor).masked_fill(~seen, -1e300)
+            parts.append(scores.softmax(-1).masked_fill(~seen, 0.0) @ values)
+        return torch.stack(parts)
+
+    caches = [T(batch * most + 1, size, heads, width) for width in features]
+    query = T(batch, heads * groups, queries, features[0])
+    return Sample("paged_attention", (query, *caches, table, lens), kw, torch=plain, grad=False)
+
+
 SAMPLES = [
+    paged(4, 2, 1, (4, 4)),
+    paged(2, 4, 1, (4, 3), groups=2, scale=0.3),
+    paged(2, 2, 4, (5, 5), groups=3),
     of(*SAME),
     of(*((1, 2, 3, 260),) * 3, is_causal=True),  # heads that are too wide for a kernel
     of(*SAME, is_causal=True),

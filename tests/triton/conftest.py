@@ -14,6 +14,8 @@ import triton_launches
 from device_checks import DEVICE
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    os.environ.setdefault("ONEFOLD_KERNELS", "triton")
 # The interpreter itself, what is compared with torch on the CPU, and what needs no kernel to run;
 # tests/gpu has the samples.
 ON_THE_CPU = [

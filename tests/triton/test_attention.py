@@ -278,6 +278,8 @@ KINDS = {
     "window": ((1, 1, 33, 8), (1, 1, 18, 8), 8, None, Pairs(True, 0.4, 3, 2), None),
     "dropped": ((1, 2, 18, 8), (1, 2, 18, 8), 8, None, Pairs(True, 0.4),
                 Dropped(0.3, 7, 9, (3, 5, 18, 18), (1, 2, 0, 0))),
+    "drawn from memory": ((1, 2, 18, 8), (1, 2, 18, 8), 8, None, Pairs(True, 0.4),
+                          Dropped(0.3, torch.tensor([7, 9]), 0, (3, 5, 18, 18), (1, 2, 0, 0))),
 }  # fmt: skip
 
 

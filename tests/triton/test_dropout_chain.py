@@ -37,6 +37,8 @@ def test_one_kernel_has_the_bits_of_two(dtype, shape, offset, size):
         parts = reference.in_parts(triton_kernel(random_ref.dropout), chains.one(chain))
         for wanted in (parts(*tensors, **draw), reference.with_chain(chain)(*tensors, **draw)):
             assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+        in_memory = {**draw, "seed": torch.tensor([7, 5]), "call": 0}
+        assert torch.equal(gpu.with_chain(chain)(*tensors, **in_memory), found)
 
 
 def test_what_does_not_fit_is_done_one_after_the_other():

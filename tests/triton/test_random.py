@@ -11,6 +11,7 @@ from triton_harness import poisoned_memory
 
 from onefold.errors import OnefoldError
 from onefold.kernels import random_ref, select
+from onefold.kernels.philox import signed
 
 # Every way to draw, as (function, options).
 KINDS = {
@@ -100,6 +101,17 @@ def test_dropout(dtype, p):
         x = torch.randn(size, dtype=dtype)
         for part in (x, x.transpose(0, -1).contiguous().transpose(0, -1), x[:0]):
             assert_same(random_ref.dropout, part, shape, offset, p=p)
+
+
+@pytest.mark.parametrize("seed", [SEED, (1 << 64) - 1])
+def test_numbers_that_are_read_from_memory(seed):
+    key = torch.tensor([signed(seed), signed(CALL)], device=DEVICE)
+    x = torch.randn(4, 7, 3, device=DEVICE)
+    for dropout in (random_ref.dropout, select.triton_kernel(random_ref.dropout)):
+        for shape in ((4, 7, 3), (5, 9, 4)):
+            wanted = dropout(x, shape, (0, 0, 0), p=0.3, seed=seed, call=CALL)
+            found = dropout(x, shape, (0, 0, 0), p=0.3, seed=key, call=0)
+            assert torch.equal(found, wanted)
 
 
 def test_randperm():

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ..launch.jit_kernel import Kernel
+from ..random.philox_kernels import key_of
 from .attention_tiles import (
     LOG2_E,
     described,
@@ -97,7 +98,7 @@ def _load_logs(logs, sums, at, i, rows):
 
 @Kernel
 def of_queries(
-    dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts,
+    dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, dq_batch, dq_head, dq_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
@@ -110,6 +111,7 @@ def of_queries(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
@@ -173,7 +175,7 @@ def of_queries(
 
 @Kernel
 def of_keys(
-    dy, q, k, v, mask, logs, sums, dk, dv, q_starts, k_starts,
+    dy, q, k, v, mask, logs, sums, dk, dv, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step,
     dk_batch, dk_head, dk_step, dv_batch, dv_head, dv_step,
@@ -187,6 +189,7 @@ def of_keys(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BN keys of a head: one program, over the queries that attend to them."""
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
     block, own, batch = program_of(blocks, heads // group)
@@ -218,8 +221,7 @@ def of_keys(
         of_q = of_heads(q, q_head, q_step, heads, rows, D, BM, BD, TMA)
         of_dy = of_heads(dy, dy_head, dy_step, heads, rows, DV, BM, BV, TMA)
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
-        head = (own * group).to(tl.int32)
-        i0 = low
+        head, i0 = (own * group).to(tl.int32), low
         # One loop over the heads and their queries, so that copies run ahead across heads.
         for _ in tl.range(group * per_head, warp_specialize=SPECIALIZE):
             i = i0 + tl.arange(0, BM)

@@ -20,11 +20,14 @@ from .attention_kernels import WORK, Form, Heads, attend, fill_grads, padded, wi
 _WHY = "each has its own room in registers and in shared memory"
 
 
-def _types(kernel: Kernel, dtype: str, mask: str, packed: bool) -> tuple[str | None, ...]:
+def _types(
+    kernel: Kernel, dtype: str, mask: str, packed: bool, drawn: bool
+) -> tuple[str | None, ...]:
     """The types of the arguments; `mask` is the mask's dtype."""
     types: dict[str, str | None] = {
         "mask": f"*{mask}" if mask else None,
         **dict.fromkeys(("q_starts", "k_starts"), "*i32" if packed else None),
+        "drawn": "*i64" if drawn else None,
         **dict.fromkeys(("logs", "sums"), "*fp32"),
         **dict.fromkeys(("q", "k", "v", "y", "dy", "dq", "dk", "dv"), f"*{dtype}"),
         **dict.fromkeys(("scale", "rescale"), "fp64"),
@@ -41,7 +44,8 @@ def _types(kernel: Kernel, dtype: str, mask: str, packed: bool) -> tuple[str | N
 
 def _cases(
     work: str, dtype: str, features: int, *, causal: bool = True, mask: str = "",
-    drop: bool = False, packed: bool = False, precision: str = "ieee", tma: bool = False,
+    drop: bool = False, drawn: bool = False, packed: bool = False, precision: str = "ieee",
+    tma: bool = False,
     tile: Sizes | None = None,
 ) -> list[Case]:  # fmt: skip
     """A form with this tile, or with each target's own. Packed sequences have a window."""
@@ -57,7 +61,7 @@ def _cases(
     tiles = (padded(features), padded(features))
     return [
         Case(
-            kernel, _types(kernel, dtype, mask, packed),
+            kernel, _types(kernel, dtype, mask, packed, drawn),
             (*form, sizes.queries, sizes.keys, *tiles, tma, int(tma and sizes.specialized)),
             sizes.warps, sizes.stages, targets=tuple(targets),
             why="" if len(targets) == len(TARGETS) else _WHY
@@ -90,8 +94,11 @@ CASES = [
     *_cases("forward", "bf16", 64, causal=False, mask="i1"),
     *_cases("forward", "bf16", 128, causal=False, mask="fp32"),
     *_cases("forward", "bf16", 64, drop=True),
+    *_cases("forward", "bf16", 64, drop=True, drawn=True),
     *_cases("queries", "fp16", 64, causal=False, mask="fp16"),
     *_cases("keys", "bf16", 64, drop=True),
+    *_cases("queries", "bf16", 64, drop=True, drawn=True),
+    *_cases("keys", "bf16", 64, drop=True, drawn=True),
     *_cases("keys", "fp32", 64, precision="tf32"),
     Case(row_sums, (*("*bf16",) * 2, "*fp32", *("i32",) * 6, "i32?", "i32"), (128, 64, 128)),
 ]

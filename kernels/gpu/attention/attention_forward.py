@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from ..launch.jit_kernel import Kernel
+from ..random.philox_kernels import key_of
 from .attention_tiles import (
     LOG2_E,
     described,
@@ -60,7 +61,7 @@ def _over_keys(
 
 @Kernel
 def forward(
-    q, k, v, mask, y, logs, q_starts, k_starts,
+    q, k, v, mask, y, logs, q_starts, k_starts, drawn,
     q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step,
     y_batch, y_head, y_step, m_batch, m_head, i_step, j_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
@@ -74,8 +75,10 @@ def forward(
 ):  # fmt: skip
     """Attention of BM queries of a head, by one program.
 
-    The blocks of the last queries, which attend to the most keys, are started first.
+    The blocks of the last queries, which attend to the most keys, are started first. The seed and
+    the call id of dropout are read from `drawn` where that is given.
     """
+    seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)

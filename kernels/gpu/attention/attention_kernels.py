@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ... import attention_ref as reference
 from ...attention_ref import WIDEST, Dropped, Pairs
+from ...philox import signed
 from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED
 from ..launch.launch_trace import Argument, aligned
@@ -18,7 +19,6 @@ from ..launch.symbolic_numbers import runtime_scalars, through
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
-from ..random.philox_kernels import signed
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_config import COPIES, Sizes, sizes_of
@@ -34,7 +34,6 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
 
 
 WORK = {"forward": forward, "queries": of_queries, "keys": of_keys}
-_NO_STARTS = (None, None)
 _LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
@@ -51,6 +50,12 @@ class Form:
     drop: Dropped | None = None
     starts: tuple[Tensor, Tensor] | None = None
     longest: tuple[int, int] = (0, 0)
+
+    @property
+    def pointers(self) -> tuple[Tensor | None, ...]:
+        """The last pointers of every kernel: the begins, and the numbers of a draw in memory."""
+        seed = 0 if self.drop is None else self.drop.seed
+        return (*(self.starts or (None, None)), seed if isinstance(seed, Tensor) else None)
 
 
 class Heads(NamedTuple):
@@ -98,9 +103,12 @@ class Heads(NamedTuple):
             return (*common, 0, 0, 0, 0, 0, 0, 1.0)
         (_, all_heads, queries, _), (batch, head, _, _) = drop.shape, drop.offset
         rescale = 1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0
+        key = (0, 0)
+        if not isinstance(drop.seed, Tensor):
+            key = through(signed, drop.seed), through(signed, drop.call)
         return (
-            *common, batch * all_heads + head, all_heads, queries, int(drop.p * 2.0**32),
-            through(signed, drop.seed), through(signed, drop.call), rescale,
+            *common, batch * all_heads + head, all_heads, queries, int(drop.p * 2.0**32), *key,
+            rescale,
         )  # fmt: skip
 
 
@@ -177,7 +185,7 @@ def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Te
     if packed:
         fill(logs, -math.inf)
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
-    _run("forward", (*h, y, logs, *(form.starts or _NO_STARTS), *steps), h, form, sizes)
+    _run("forward", (*h, y, logs, *form.pointers, *steps), h, form, sizes)
     return y, logs
 
 
@@ -195,8 +203,7 @@ class Given(NamedTuple):
         q, k, v, mask = self.h
         steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
         steps = (*steps, *_steps(*made, packed=packed))
-        starts = form.starts or _NO_STARTS
-        return (self.dy, *self.h, self.logs, self.sums, *made, *starts, *steps)
+        return (self.dy, *self.h, self.logs, self.sums, *made, *form.pointers, *steps)
 
 
 def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:

@@ -12,7 +12,11 @@ from typing import Literal
 
 import torch
 
-from . import scalar_functions, special_functions  # noqa: F401  (importing them defines the functions)
+from . import (  # noqa: F401  (importing them defines the functions)
+    complex_functions,
+    scalar_functions,
+    special_functions,
+)
 from .triton_functions import takes_of
 
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)

@@ -19,7 +19,8 @@ from .expression import WORK, Expression, Writer
 from .strided_layout import Pattern
 from .triton_functions import is_known, takes_of
 
-# Left to torch: dtypes that Triton lacks; digamma and polygamma, which libdevice lacks;
+# Left to torch: dtypes that Triton lacks, and of complex numbers all but sums, products and
+# conjugates of two floats of 32 bits; digamma and polygamma, which libdevice lacks;
 # isclose of integers, which torch compares partly as floats; tensors of 2^31 rows or more that do
 # not merge, as rows are counted in int32; tensors on several devices, as torch takes 0-d tensors
 # on the host.
@@ -62,20 +63,26 @@ class Pointwise:
 
     def _plan(self, function: str, given: Given, args: Given) -> _Run:
         devices = {arg.device for arg in given if isinstance(arg, Tensor)}
-        if function and all(map(supported, given)) and len(devices) == 1:
+        known = all(supported(arg) or is_pair(arg) for arg in given)
+        if function and known and len(devices) == 1:
             # On tensors without elements torch says what it gives, and raises what it raises.
             dtype = self.torchs(*map(stand_in, args)).dtype
-            run = _runner(function, given, dtype) if dtype in WORK else None
+            expression = None
+            if dtype is torch.complex64:
+                expression = of_pairs(function, given)
+            elif dtype in WORK and all(map(supported, given)):
+                expression = single(function, given, dtype)
+            run = None if expression is None else _runner(expression, given, dtype)
             if run is not None:
                 return run
         return lambda given, args, out: self.torchs(*args)
 
 
-def _runner(function: str, given: Given, dtype: torch.dtype) -> _Run | None:
+def _runner(expression: Expression, given: Given, dtype: torch.dtype) -> _Run | None:
     """The launch for arguments of these layouts; None if they are too large."""
     at = [i for i, arg in enumerate(given) if isinstance(arg, Tensor)]
     tensors = [given[i] for i in at]
-    expression = single(function, given, dtype)
+    paired = dtype is torch.complex64
     shape, strides, launch = plan_dense(expression, tensors)
     if launch is None:
         return None
@@ -90,7 +97,10 @@ def _runner(function: str, given: Given, dtype: torch.dtype) -> _Run | None:
         y = out
         if y is None:
             y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
-        launch((*[given[i] for i in at], y, *[through(kind, given[i]) for i, kind in numbers]))
+        tensors = [*[given[i] for i in at], y]
+        if paired:
+            tensors = [x.view(torch.int64) if is_pair(x) else x for x in tensors]
+        launch((*tensors, *[through(kind, given[i]) for i, kind in numbers]))
         return y
 
     return run
@@ -106,6 +116,32 @@ def single(function: str, given: Given, dtype: torch.dtype) -> Expression:
         for arg in given
     ]
     return w.expression(write(w, function, inputs, given, dtype))
+
+
+_OF_PAIRS = {
+    "add": "complex_add", "sub": "complex_sub", "mul": "complex_mul", "neg": "complex_neg",
+    "complex_conj": "complex_conj", "copy": "copy",
+}  # fmt: skip
+
+
+def is_pair(arg: object) -> bool:
+    """Whether it is a complex tensor that is read as pairs; see `complex_functions.py`."""
+    return isinstance(arg, Tensor) and arg.dtype is torch.complex64 and not arg.is_conj()
+
+
+def of_pairs(function: str, given: Given) -> Expression | None:
+    """The expression of a function that gives pairs; what is real is made a pair."""
+    if function not in _OF_PAIRS:
+        return None
+    w = Writer()
+    inputs = [
+        (w.tensor(torch.int64 if is_pair(arg) else arg.dtype), is_pair(arg))
+        if isinstance(arg, Tensor)
+        else (w.number(0.0), False)
+        for arg in given
+    ]
+    pairs = [x if paired else w.step("complex_of", [x], torch.int64) for x, paired in inputs]
+    return w.expression(w.step(_OF_PAIRS[function], pairs, torch.int64))
 
 
 def numbers_are_real(given: Given, dtype: torch.dtype) -> bool:
@@ -197,6 +233,15 @@ def _cases() -> Iterator[Case]:
         mask = torch.empty(8, 8, dtype=torch.bool)
         yield _case(single("where", (mask, 0.0, x), dtype), three, flat, "i32")
     yield _case(single("copy", (x,), torch.bfloat16), two, flat, "i32")
+    z = torch.empty(8, 8, dtype=torch.complex64)
+    for function, given, pattern in (
+        ("mul", (z, z), Pattern(0, 2, ((None, None, 1), (None, 0, 1), (None, None, 1)))),
+        ("add", (z, z), three),
+        ("complex_conj", (z,), two),
+    ):
+        expression = of_pairs(function, given)
+        assert expression is not None
+        yield _case(expression, pattern, (32, 64) if pattern.rows else (1, 1024), "i32")
 
 
 _TYPES = {

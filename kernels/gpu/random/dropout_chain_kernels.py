@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ... import dropout_chain_ref as reference, random_ref
 from ...dropout_chain_ref import MOST_BESIDE
+from ...philox import Seed
 from ...pointwise_chain_ref import Chain
 from ...random_ref import Plan
 from ..launch.aot_cases import Case, tensors
@@ -25,7 +26,7 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
     functions: dict[tuple[torch.dtype, ...], tuple[object, torch.dtype]] = {}
 
     def run(x: Tensor, *beside: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
-            p: float, seed: int, call: int) -> Tensor:  # fmt: skip
+            p: float, seed: Seed, call: int) -> Tensor:  # fmt: skip
         given = (x, *beside)
         dense = all(
             each.shape == x.shape and each.is_contiguous() and each.device == x.device
@@ -50,6 +51,11 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
 _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())
 _POINTERS = (*tensors("bf16", "out", "x", "x1"), None)
 CASES = [
-    Case(_fill, _POINTERS, ("mask", False, False, True, whole, True, _CHAIN, GROUPS), fused=False)
-    for whole in (True, False)
+    Case(
+        _fill,
+        (*_POINTERS, drawn),
+        ("mask", False, False, True, whole, True, _CHAIN, GROUPS),
+        fused=False,
+    )
+    for whole, drawn in ((True, None), (False, None), (True, "*i64"))
 ]

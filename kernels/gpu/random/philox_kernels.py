@@ -35,16 +35,18 @@ def as_bits(number: float) -> int:
     return found
 
 
-def signed(number: int) -> int:
-    """A number modulo 2^64 as a signed 64-bit integer."""
-    number &= (1 << 64) - 1
-    return number - (1 << 64 if number >> 63 else 0)
-
-
 @triton.jit
 def number_of(bits, REAL: tl.constexpr):
     """The inverse of `as_bits`, rounded to a type."""
     return tl.cast(bits, tl.int64).to(tl.float64, bitcast=True).to(REAL)
+
+
+@triton.jit
+def key_of(drawn, seed, call):
+    """The seed and the call id of a draw, read from memory where `drawn` is given."""
+    if drawn is not None:
+        return tl.load(drawn), tl.load(drawn + 1)
+    return seed, call
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import random_ref as reference
-from ...philox import Ints, Rows
+from ...philox import Ints, Rows, Seed, signed
 from ...random_ref import Fill, Plan
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
@@ -28,8 +28,8 @@ from .philox_kernels import (
     erfinv,
     exponential_of,
     interleaved,
+    key_of,
     number_of,
-    signed,
     unit,
     words_of,
 )
@@ -111,7 +111,7 @@ def _finish(
 
 @Kernel
 def _fill(
-    out, x, x1, x2, rows, width, size0, size1,
+    out, x, x1, x2, drawn, rows, width, size0, size1,
     seed: tl.int64, call: tl.int64, start: tl.int64, length: tl.int64,
     stride0: tl.int64, stride1: tl.int64, stride2: tl.int64,
     a: tl.int64, b: tl.int64, c: tl.int64, d: tl.int64, e: tl.int64, f: tl.int64,
@@ -121,12 +121,14 @@ def _fill(
     """Rows of `length` elements; each row spans `width` groups.
 
     Row i0 + size0 * (i1 + size1 * i2) begins at start + i0 * stride0 + i1 * stride1 + i2 * stride2.
-    WHOLE: there is one row, which begins with a group.
+    WHOLE: there is one row, which begins with a group. The seed and the call id are read from
+    `drawn` where that is given.
     """
     OUT: tl.constexpr = out.dtype.element_ty if CHAIN is None else x.dtype.element_ty
     REAL: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     LANES: tl.constexpr = 2 if WIDE else 4
     TILE: tl.constexpr = GROUPS * LANES
+    seed, call = key_of(drawn, seed, call)
     slot = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
     if ONE_ROW:
         group = start // LANES + slot
@@ -163,7 +165,7 @@ def _fill(
 
 
 def fill_box(
-    plan: Plan, out: Tensor, shape: Ints, offset: Ints, seed: int, call: int,
+    plan: Plan, out: Tensor, shape: Ints, offset: Ints, seed: Seed, call: int,
     x: Tensor | None = None, beside: Sequence[Tensor] = (), chain: object = None,
 ) -> Tensor:  # fmt: skip
     """Fill `out` with the box of its size from `offset` on; x, of its shape, is dropout's input.
@@ -178,6 +180,9 @@ def fill_box(
     six = (*numbers, *(0,) * 6)[:6]
     real = out if x is None else x
     double = real.dtype is torch.float64 and plan.kind != "trunc_normal"
+    drawn = None
+    if isinstance(seed, Tensor):
+        drawn, seed, call = seed, 0, 0
     seed, call = through(signed, seed), through(signed, call)
 
     def fill(tables: Sequence[Tensor], start: int, outer: Sequence[tuple[int, int]]) -> None:
@@ -195,8 +200,8 @@ def fill_box(
         (size0, stride0), (size1, stride1), (_, stride2) = (*reversed(outer), *[(1, 0)] * 3)[:3]
         _fill.launch(
             (-(-count * width // GROUPS),),
-            (*tables, *[None] * (4 - len(tables)), count, width, size0, size1, seed, call, start,
-             length, stride0, stride1, stride2, *six),
+            (*tables, *[None] * (4 - len(tables)), drawn, count, width, size0, size1,
+             seed, call, start, length, stride0, stride1, stride2, *six),
             (plan.kind, double, plan.wide, one_row, whole, x is not None, chain, GROUPS),
             fused=False,
         )  # fmt: skip
@@ -212,7 +217,7 @@ def _by_triton(reference: Fill) -> Fill:
 
     @runtime_scalars("seed", "call")
     def run(
-        shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        shape: Ints, offset: Ints, size: Ints, *, seed: Seed, call: int,
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor:  # fmt: skip
         planned: Plan = plan(**options)
@@ -234,7 +239,7 @@ words_of_64_bits = _by_triton(reference.words_of_64_bits)
 
 
 @runtime_scalars("seed", "call")
-def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
+def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: Seed, call: int) -> Tensor:
     plan: Plan = unwrap(reference.dropout_mask)(p=p, dtype=x.dtype)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return fill_box(plan, y, shape, offset, seed, call, x.contiguous())
@@ -257,8 +262,10 @@ def randperm(
     return y
 
 
-def _case(dtype: str, kind: str, wide: bool, whole: bool, times: bool = False) -> Case:
-    pointers = (f"*{dtype}", f"*{dtype}", None, None)
+def _case(
+    dtype: str, kind: str, wide: bool, whole: bool, times: bool = False, drawn: bool = False
+) -> Case:
+    pointers = (f"*{dtype}", f"*{dtype}", None, None, "*i64" if drawn else None)
     constants = (kind, dtype == "fp64", wide, True, whole, times, None, GROUPS)
     return Case(_fill, pointers, constants, fused=False)
 
@@ -271,4 +278,5 @@ CASES = [
     _case("i64", "randint", wide=True, whole=True),
     _case("bf16", "mask", wide=False, whole=True, times=True),
     _case("bf16", "mask", wide=False, whole=False, times=True),
+    _case("bf16", "mask", wide=False, whole=True, times=True, drawn=True),
 ]

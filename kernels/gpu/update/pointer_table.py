@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...staging import to_device
 from ...update_rule_ref import FLOATS
 
 BLOCK = 2048  # elements that one program works on
@@ -53,7 +54,7 @@ def _made(
     which = torch.arange(len(tensor)) - first[tensor]
     data = torch.cat([rows.flatten(), tensor << 32 | which])
     aligned = all(address % 16 == 0 for address in addresses)
-    return PointerTable(data.to(device, non_blocking=True), rows.numel(), len(tensor), aligned)
+    return PointerTable(to_device(data, device), rows.numel(), len(tensor), aligned)
 
 
 @triton.jit
@@ -87,7 +88,7 @@ def tensor_of(table, start):
 def numbers_on(device: torch.device, *numbers: float | Tensor) -> Tensor:
     """Numbers, and 0-d tensors on the device, as one float64 tensor on the device."""
     plain = [0.0 if isinstance(number, Tensor) else number for number in numbers]
-    found = torch.tensor(plain, dtype=torch.float64).to(device, non_blocking=True)
+    found = to_device(torch.tensor(plain, dtype=torch.float64), device)
     for i, number in enumerate(numbers):
         if isinstance(number, Tensor):
             found[i].copy_(number, non_blocking=True)

@@ -1,0 +1,1 @@
+"""CUDA graphs: the launches of a program, recorded once and replayed without their host code."""

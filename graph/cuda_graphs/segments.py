@@ -1,0 +1,133 @@
+"""Segments: which steps of a program are captured as CUDA graphs, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from ...engine.ops.attention import Attention, AttentionGrad
+from ...engine.ops.creation import Source
+from ...engine.ops.dropout import DropoutKey, DropoutOp
+from ..ir import UPDATE, ProgramStep
+from ..passes.fuse_dropout import FusedDropout
+
+# Sources that make the same in every call.
+_CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
+# Steps that copy a table of addresses, made on the host, to the device.
+_READ_A_TABLE = {"flatten_gradients"}
+# Ops whose kernels can read the numbers of a draw from the device's memory.
+_READ_DRAWS = {DropoutOp, FusedDropout, Attention, AttentionGrad}
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a process that runs a program has."""
+
+    device_type: str = "cuda"
+    launched: bool = False  # whether boxing communicates with other processes
+    draws_in_memory: bool = True  # whether kernels can read the numbers of random draws there
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps in turn, by their numbers: captured as one CUDA graph, or run one by one."""
+
+    steps: Sequence[int]
+    reasons: Sequence[str] = field(default=())  # why they are not captured; empty if they are
+
+    @property
+    def captured(self) -> bool:
+        return not self.reasons
+
+
+# Why a step is not captured, in the order in which reasons are looked for.
+Rule = Callable[[ProgramStep, Where], bool]
+RULES: tuple[tuple[Rule, str], ...] = (
+    (
+        lambda step, _: step.scope == UPDATE,
+        "the update reads learning rates, counts of steps and the loss scale on the host",
+    ),
+    (
+        lambda step, where: where.launched and step.start is not None,
+        "communicates with other processes",
+    ),
+    (
+        lambda step, _: step.name in _READ_A_TABLE,
+        "reads a table of addresses, which the host makes",
+    ),
+    (
+        lambda step, where: (
+            bool(draws_of(step))
+            and not (where.draws_in_memory and {type(step.op), type(step.origin)} & _READ_DRAWS)
+        ),
+        "its kernel takes the numbers of random draws from the host",
+    ),
+    (
+        lambda step, where: any(
+            meta is not None and meta.device_type != where.device_type
+            for meta in (*step.input_metas, *step.output_metas)
+        ),
+        "reads or makes a tensor on another type of device",
+    ),
+)
+
+
+def reason(step: ProgramStep, where: Where) -> str:
+    """Why a step is not captured; an empty text if it is."""
+    return next((text for rule, text in RULES if rule(step, where)), "")
+
+
+def draws_of(step: ProgramStep) -> list[DropoutKey]:
+    """What a step draws."""
+    return [given for given in step.inputs if type(given) is DropoutKey]
+
+
+def moves_draws(step: ProgramStep) -> bool:
+    """Whether the step only lets random calls draw for another micro-batch."""
+    return step.origin == "draws"
+
+
+def is_source(step: ProgramStep) -> bool:
+    """Whether the step makes a tensor of nothing. It is run before the others in each call."""
+    return type(step.origin) is Source
+
+
+def is_constant(step: ProgramStep) -> bool:
+    """Whether a source makes the same tensor in each call."""
+    return is_source(step) and step.name in _CONSTANT
+
+
+def segments_of(steps: Sequence[ProgramStep], where: Where) -> list[Segment]:
+    """The steps but the sources, in segments that are captured or not."""
+    found = []
+    for _, group in groupby(_reasons(steps, where), lambda pair: bool(pair[1])):
+        pairs = list(group)
+        reasons = tuple(dict.fromkeys(text for _, text in pairs if text))
+        found.append(Segment(tuple(index for index, _ in pairs), reasons))
+    return found
+
+
+def _reasons(steps: Sequence[ProgramStep], where: Where) -> Iterator[tuple[int, str]]:
+    """The numbers of steps, and why they are not captured.
+
+    What moves the draws on is work of the host, and belongs to the segment that is there.
+    """
+    last = ""
+    for index, step in enumerate(steps):
+        if not is_source(step):
+            last = last if moves_draws(step) else reason(step, where)
+            yield index, last
+
+
+def summary(steps: Sequence[ProgramStep], segments: Sequence[Segment]) -> str:
+    """How the steps run, a line for each segment."""
+    lines = []
+    for segment in segments:
+        names = [steps[index].name for index in segment.steps]
+        if segment.captured:
+            lines.append(f"# CUDA graph: {len(names)} steps, {names[0]} to {names[-1]}")
+        else:
+            shown = ", ".join(dict.fromkeys(names))
+            lines.append(f"# between: {shown}: {'; '.join(segment.reasons)}")
+    return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""Stream capture: records what a function launches on a device, to launch it again at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Capturer(Protocol):
+    """Captures functions of one device type, which then share memory."""
+
+    @property
+    def device_type(self) -> str: ...
+
+    def renew(self) -> None:
+        """Let later captures allocate apart from earlier ones, which are not replayed again."""
+
+    def capture(
+        self, function: Callable[[], T], static: Sequence[torch.Tensor]
+    ) -> tuple[Callable[[], object], T]:
+        """Record the function's launches, which are not done; what launches them, and its result.
+
+        The result is there after the first replay. The function reads the tensors in `static`, at
+        least one, and allocates what else it needs.
+        """
+        ...
+
+
+class CudaCapturer:
+    """Captures by CUDA's stream capture. All graphs allocate in one pool of their own."""
+
+    device_type = "cuda"
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        # Torch refuses a pool whose graphs are gone while some of its memory is still in use.
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(
+        self, function: Callable[[], T], static: Sequence[torch.Tensor]
+    ) -> tuple[Callable[[], object], T]:
+        device = static[0].device
+        # The stream is also restored where a capture fails, which `torch.cuda.graph` does not do.
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+            # Other threads, such as those of data loaders and of NCCL, may go on.
+            with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+                result = function()
+        return graph.replay, result
+
+
+def capturer(device_type: str) -> Capturer | None:
+    """What captures on a type of device; None if nothing can."""
+    return CudaCapturer() if device_type == "cuda" and torch.version.hip is None else None
