@@ -151,7 +151,9 @@ def multinomial(
 
 
 def _check_distribution(weights: Tensor) -> None:
-    if not item(all((weights >= 0) & (weights < torch.inf))):
+    right = all((weights >= 0) & (weights < torch.inf))
+    if item(right & all(sum(weights, -1) > 0)):  # one wait for the device
+        return
+    if not item(right):
         raise OnefoldRuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if not item(all(sum(weights, -1) > 0)):
-        raise OnefoldRuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    raise OnefoldRuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

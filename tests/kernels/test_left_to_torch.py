@@ -69,6 +69,7 @@ PROGRAMS = {
     "trilinear": (lambda: resized("trilinear", (2, 8, 3, 6, 5), False), "_resized_grad"),
     "rotary by complex numbers": (rotary_by_complex_numbers, "pointwise_complex_mul"),
     "area": (lambda: resized("area", (2, 8, 6, 5), False), ""),
+    "area of three dims": (lambda: resized("area", (2, 8, 3, 6, 5), False), ""),
 }  # fmt: skip
 
 
