@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
+# Tests start hundreds of processes, and each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test slow kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
 

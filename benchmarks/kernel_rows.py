@@ -55,8 +55,8 @@ attention, conv, cross_entropy, gather_scatter, matmul, norm = (
     TritonKernels(name)
     for name in "attention conv cross_entropy gather_scatter matmul norm".split()
 )
-pointwise, pool, random, reduce, softmax = (
-    TritonKernels(name) for name in "pointwise pool random reduce softmax".split()
+batch_norm, pointwise, pool, random, reduce, softmax = (
+    TritonKernels(name) for name in "batch_norm pointwise pool random reduce softmax".split()
 )
 
 
@@ -399,6 +399,17 @@ def _images() -> list[Row]:
     def moved(n: int, c: int, size: int) -> int:
         return 2 * n * c * size * size + 9 * c * c
 
+    def depthwise(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return *one(make, n, c, size), make(c, 1, 3, 3)
+
+    def scaled(make: Maker, n: int, c: int, size: int) -> Inputs:
+        vectors = (make(1, c, 1, 1) for _ in range(2))
+        return *one(make, n, c, size), *vectors
+
+    def normalized(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        mean, rstd, *_ = batch_norm.channel_statistics(x, None, None, 1.0, 1e-5)
+        return batch_norm.batch_normalized(x, mean, rstd, w, b, 1e-5)
+
     return [
         Row("conv", "3x3, channels last", (256, 256, 28), (2, 8, 5), image,
             lambda x, w: conv.convolution(x, w, None, *CONV),
@@ -408,6 +419,14 @@ def _images() -> list[Row]:
             lambda x: pool.max_pool(x, 2, WINDOW)[0],
             lambda x: F.max_pool2d(x, 3, 2, 1),
             lambda n, c, size: int(1.25 * n * c * size * size)),
+        Row("conv", "3x3, depthwise", (256, 256, 28), (2, 8, 5), depthwise,
+            lambda x, w: conv.convolution(x, w, None, *CONV[:-1], x.shape[1]),
+            lambda x, w: F.conv2d(x, w, padding=1, groups=x.shape[1]),
+            lambda n, c, size: 2 * n * c * size * size + 9 * c),
+        Row("batch_norm", "training, channels last", (256, 64, 112), (2, 3, 6), scaled,
+            normalized,
+            lambda x, w, b: F.batch_norm(x, None, None, w.flatten(), b.flatten(), True),
+            lambda n, c, size: 3 * n * c * size * size),
     ]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ GROUPS = {
     "attention": "attention paged_attention rotary gated".split(),
     "rows": "norm norm_chain batch_norm softmax cross_entropy reduce".split(),
     "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
-    "memory": "gather_scatter sort search conv pool interpolate".split(),
+    "memory": "gather_scatter sort search conv pool batch_norm interpolate".split(),
 }
 Call = Callable[..., object]
 

@@ -26,6 +26,7 @@ from .arithmetic import add, mul, neg, sub
 from .cast import narrowed, widened
 from .channel_norm import gradients, normalized_by_batch, per_channel
 from .device_transfer import to
+from .elementwise_nary import addcmul
 from .layer_norm import layer_norm
 from .like import new_empty
 from .reduce import mean as mean_op, without_partials
@@ -210,14 +211,14 @@ def batch_norm(
         raise OnefoldValueError(
             "Expected running_mean and running_var to be defined when training=False"
         )
-    # Small arithmetic on the channels first, so that the input is passed over only twice.
+    # Small arithmetic on the channels first, so that the input is passed over only once.
     scale = rsqrt(add(widened(running_var), eps))
     if weight is not None:
         scale = mul(scale, weight)
     shift = mul(running_mean, scale)
     shift = neg(shift) if bias is None else sub(bias, shift)
-    y = mul(input, per_channel(scale, input.ndim))
-    return narrowed(add(y, per_channel(shift, input.ndim)), input.dtype)
+    scale, shift = (per_channel(v, input.ndim) for v in (scale, shift))
+    return narrowed(addcmul(shift, input, scale), input.dtype)
 
 
 @register_function

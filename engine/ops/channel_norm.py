@@ -37,9 +37,8 @@ def over_channels(x: Meta | Tensor) -> tuple[int, ...]:
 
 
 class StatisticsAttributes(NamedTuple):
-    """How far the running statistics move, and what is added to the variance."""
+    """What is added to the variance."""
 
-    momentum: float
     eps: float
 
 
@@ -53,7 +52,7 @@ class ChannelStatistics(Op):
     differentiable = False
 
     def infer(
-        self, x: Meta, running_mean: Meta | None, running_var: Meta | None, attrs: Arg
+        self, x: Meta, running_mean: Meta | None, running_var: Meta | None, *rest: Arg
     ) -> tuple[Meta, ...]:
         if not x.is_floating:
             raise OnefoldTypeError(f"batch_norm needs a floating point tensor, but got {x.dtype}")
@@ -172,7 +171,7 @@ def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor
     return dx, *[cast(each, weight.dtype) for each in sums]
 
 
-_channel_statistics = several_of(ChannelStatistics(), "x running_mean? running_var?")
+_channel_statistics = several_of(ChannelStatistics(), "x running_mean? running_var? momentum#")
 _channel_sums = several_of(ChannelSums(), "dy x mean rstd")
 _normalized = general(
     Elementwise(

@@ -7,6 +7,7 @@ from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldError
+from onefold.profiler import dispatch
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -112,3 +113,12 @@ def test_batch_norm_of_any_layout_has_the_gradients_of_torch(layout, dtype):
         *((a.grad, b.grad) for a, b in zip(ours, exact, strict=True)),
     ]:
         torch.testing.assert_close(value_of(mine).double(), torchs.detach(), **close)
+
+
+def test_a_momentum_that_changes_needs_no_new_plan():
+    x = make_local(torch.randn(4, 3, 2).bfloat16())
+    kept = [make_local(t) for t in (torch.zeros(3), torch.ones(3))]
+    names.batch_norm(x, *kept, training=True, momentum=0.5)
+    with dispatch() as log:
+        names.batch_norm(x, *kept, training=True, momentum=0.25)
+    assert log.misses == 0

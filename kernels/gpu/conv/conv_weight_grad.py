@@ -171,7 +171,7 @@ def weight_grad(
             "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
         )
         if flat and kind == "tf32" and tile is None:
-            warps = max(warps, 8)  # 4 would spill
+            warps, stages = max(warps, 8), min(stages, 2)  # 4 warps, or 3 stages, would spill
         across = cdiv(depth, bc) if flat else prod(taps) * cdiv(channels, bc)
         grid = (cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))

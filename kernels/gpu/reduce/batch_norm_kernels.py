@@ -24,6 +24,7 @@ from ... import batch_norm_ref as reference
 from ...batch_norm_ref import shape_of_statistics
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
+from ..launch.symbolic_numbers import runtime_scalars, through
 from ..pointwise.channels_last import dense, is_channels_last
 from .reduction_tiles import NUMBERS, TRITON, cdiv, power_of_2, wide_of
 from .reductions import reduce_dims
@@ -202,6 +203,7 @@ def _suits(x: Tensor) -> bool:
     return x.numel() > 0 and x.dtype.is_floating_point and x.dtype in NUMBERS
 
 
+@runtime_scalars("momentum")
 def channel_statistics(
     x: Tensor,
     running_mean: Tensor | None,
@@ -227,7 +229,7 @@ def channel_statistics(
     args = (parts, mean, rstd, *running, *moved, t.channels, t.splits, t.batch * t.inner)
     _join_moments.launch(
         (cdiv(t.channels, block),),
-        (*args, momentum, eps),
+        (*args, through(float, momentum), eps),
         (running_mean is not None, TRITON[wide], block, across),
     )
     return mean, rstd, moved[0], moved[1]
