@@ -242,7 +242,7 @@ def left_out(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _to_add(mask: Tensor) -> Tensor:
-    """A mask of float32. In Triton 3.7 products of float64 do not compile behind a load of bools."""
+    """A mask of float32. Products of float64 do not compile behind a load of bools (Triton 3.7)."""
     where = of_torch(torch.where)
     assert where is not None
     return where(mask, 0.0, -math.inf)
