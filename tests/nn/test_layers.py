@@ -226,7 +226,14 @@ def test_functional_has_what_onefold_has_of_torchs():
     assert {"relu", "cross_entropy", "normalize", "unfold"} <= both | set(names)
     assert both <= set(names)
     beyond = {name for name in names if not hasattr(torch.nn.functional, name)}
-    of_networks = {"attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu"}
+    of_networks = {
+        "attention_varlen",
+        "geglu",
+        "linear_cross_entropy",
+        "paged_attention",
+        "rotary",
+        "swiglu",
+    }
     of_oneflow = {"ctc_greedy_decoder", "depend", "quick_gelu", "sparse_softmax_cross_entropy"}
     assert beyond <= of_networks | of_oneflow | {"square_relu"}
 
