@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from ..errors import user_line
 
@@ -66,14 +67,14 @@ def origin(data: object) -> int:
 
 def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = ()) -> None:
     """Set the origin of tensors: what was done, with which numbers, on which others."""
+    plain = tuple([_plain(value) for value in values]) if values else ()
     for index, made in enumerate(_tensors(data)):
-        plain = tuple([_plain(value) for value in values])
         number = hash((what.number, index, plain, parents)) or 1
         setattr(made, _NAME, number)
         _add(number, (what, values, parents))
 
 
-def give_all(shards: Iterable[torch.Tensor], what: Mark, value: int) -> None:
+def give_all(shards: Iterable[Tensor], what: Mark, value: int) -> None:
     """Set one origin of all these tensors: what was done, with a number, on nothing else."""
     number = hash((what.number, value)) or 1
     for shard in shards:
@@ -115,7 +116,8 @@ def within(program: int, run: Callable[..., R], *args: object) -> R:
 def forget(data: object) -> None:
     """Say that the origin of tensors is not known."""
     for each in _tensors(data):
-        setattr(each, _NAME, 0)
+        if getattr(each, _NAME, 0):  # most are new: what has no attributes of its own is faster
+            setattr(each, _NAME, 0)
 
 
 def take(data: object, source: object) -> None:
@@ -130,17 +132,17 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
 
     def following(*args: object) -> Any:
         made = run(*args)
-        if type(made) is torch.Tensor:
+        if type(made) is Tensor:
             return _one(made, args, what)
-        inputs = [next(_tensors(arg), None) for arg in args]
-        tensors = [x for x in inputs if x is not None]
-        parents = tuple([origin(x) for x in tensors])
-        made = _unlike(made, tensors)
+        # What is of several tensors is given as the shards of each.
+        given = [arg[0] if type(arg) is tuple and arg else arg for arg in args]
+        inputs = [x for x in given if isinstance(x, Tensor)]
+        made = _unlike(made, inputs)
+        parents = tuple([getattr(x, _NAME, 0) for x in inputs])
         if 0 in parents:
             forget(made)
         else:
-            given = zip(args, inputs, strict=True)
-            values = [arg for arg, x in given if x is None and arg is not None and arg != ()]
+            values = [x for x in given if not isinstance(x, Tensor) and x is not None and x != ()]
             give(made, what, *values, parents=parents)
         return made
 
@@ -154,18 +156,19 @@ def alone(run: Callable[..., R]) -> Callable[..., R]:
     return found
 
 
-def _one(made: torch.Tensor, args: Sequence[object], what: Mark) -> torch.Tensor:
+def _one(made: Tensor, args: Sequence[object], what: Mark) -> Tensor:
     """What `followed` does for a kernel of tensors and numbers with one result: most calls."""
     parents, values = [], []
     for arg in args:
-        if isinstance(arg, torch.Tensor):
+        if isinstance(arg, Tensor):
             if arg is made:
                 made = made.detach()  # as in `_unlike`
             parents.append(getattr(arg, _NAME, 0))
         elif arg is not None:
             values.append(arg)
     if 0 in parents:
-        setattr(made, _NAME, 0)
+        if getattr(made, _NAME, 0):
+            setattr(made, _NAME, 0)
         return made
     plain = tuple([_plain(value) for value in values]) if values else ()
     given = tuple(parents)
@@ -198,7 +201,7 @@ def history(number: int) -> list[tuple[int, str, str]]:
     ]
 
 
-def fingerprint(data: torch.Tensor) -> int:
+def fingerprint(data: Tensor) -> int:
     """A number that tells tensors apart by their bytes: all, or the first and last of many."""
     if data.device.type != "cpu":
         return 0  # would wait for the device
@@ -208,19 +211,22 @@ def fingerprint(data: torch.Tensor) -> int:
     return zlib.crc32(flat.numpy().tobytes())
 
 
-def _unlike(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """`data` without any of the `tensors`: only some ranks may have got back what they gave."""
-    if isinstance(data, torch.Tensor):
-        return data.detach() if any(data is x for x in tensors) else data
-    return tuple([_unlike(part, tensors) for part in data])
+def _unlike(made: Any, inputs: Sequence[Tensor]) -> Any:
+    """`made` without any of the inputs: only some ranks may have got back what they gave."""
+    if isinstance(made, Tensor):
+        for each in inputs:
+            if each is made:
+                return made.detach()
+        return made
+    return tuple([_unlike(part, inputs) for part in made])
 
 
-def _tensors(data: object) -> Iterator[torch.Tensor]:
-    if isinstance(data, torch.Tensor):
-        yield data
-    elif isinstance(data, (tuple, list)):
-        for part in data:
-            yield from _tensors(part)
+def _tensors(data: object) -> Sequence[Tensor]:
+    if isinstance(data, Tensor):
+        return (data,)
+    if isinstance(data, (tuple, list)):
+        return [x for part in data for x in _tensors(part)]
+    return ()
 
 
 def _shown(values: Sequence[object]) -> str:

@@ -8,8 +8,8 @@ instructions only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from operator import call
@@ -54,6 +54,27 @@ def finish(writes: Iterable[Write]) -> None:
             interrupt = error
     if interrupt is not None:
         raise interrupt
+
+
+@contextmanager
+def restored(*changes: Callable[[], object]) -> Iterator[None]:
+    """The block after which `changes` are made, whatever happens, once or twice.
+
+    >>> x = [0, 1]
+    >>> with restored(lambda: x.__setitem__(0, 0)):
+    ...     x[0] = 5
+    >>> x
+    [0, 1]
+    """
+    try:
+        try:
+            yield
+        finally:
+            for change in changes:
+                change()
+    finally:  # an interrupt may have kept some of them from being made
+        for change in changes:
+            change()
 
 
 def together(writes: Iterable[Write]) -> Write:

@@ -14,6 +14,7 @@ from ..distributed.collectives import gather_objects
 from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..kernels.philox import Seed
+from .commit import restored
 from .thread_stack import ThreadStack
 
 _MASK = (1 << 64) - 1
@@ -64,13 +65,16 @@ _recording = ThreadStack[list[tuple["Generator", Draw]]]("record_draws")
 def record_draws() -> Iterator[list[tuple[Generator, Draw]]]:
     """Note every draw of the block, and leave each generator as it was before."""
     noted: list[tuple[Generator, Draw]] = []
-    _recording.push(noted)
-    try:
-        yield noted
-    finally:
-        _recording.pop()
+    before = _recording.items()
+
+    def undo() -> None:
+        _recording.set(before)
         for generator, draw in reversed(noted):
             generator.set_state((draw.seed, draw.call))
+
+    with restored(undo):
+        _recording.push(noted)
+        yield noted
 
 
 class Generator:
@@ -128,12 +132,11 @@ class Generator:
 
     def draw(self) -> Draw:
         """The next random call."""
-        call = self._next  # `next_call`, written out
-        self._next = (call + 1) & _MASK
-        made = Draw(self._seed, call)
+        made = Draw(self._seed, self._next)
         noted = _recording.items()
-        if noted:
+        if noted:  # before the id is taken, so that an interrupt takes none that is not given back
             noted[-1].append((self, made))
+        self._next = (self._next + 1) & _MASK  # `next_call`, written out
         return made
 
     def get_state(self) -> tuple[int, int]:

@@ -20,25 +20,25 @@ class ThreadStack(Generic[T]):
     """
 
     def __init__(self, name: str) -> None:
-        self._items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
-        self._items.set(())  # what was set is found sooner than a default
-        self.items = self._items.get
+        items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
+        items.set(())  # what was set is found sooner than a default
+        self.items, self.set = items.get, items.set
 
     def push(self, item: T) -> None:
-        self._items.set((*self.items(), item))
+        self.set((*self.items(), item))
 
     def pop(self) -> None:
-        self._items.set(self.items()[:-1])
+        self.set(self.items()[:-1])
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
         """The block in which nothing was pushed."""
         before = self.items()
-        self._items.set(())
+        self.set(())
         try:
             yield
         finally:
-            self._items.set(before)
+            self.set(before)
 
     @property
     def last(self) -> T | None:

@@ -7,6 +7,7 @@ for. So it does what eager mode does. It reads values of the forward program, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import copy_context
 from typing import TypeAlias
 
 from ..engine import interpreter
@@ -163,6 +164,10 @@ class BackwardPrograms:
         return [dx if needed else None for dx, needed in zip(found, needs, strict=True)]
 
     def _make(self, asked: Asked) -> _Backward:
+        # In a context of its own, which is left whole wherever an interrupt arrives.
+        return copy_context().run(self._replay, asked)
+
+    def _replay(self, asked: Asked) -> _Backward:
         """Replay the captured tape on placeholders of gradients."""
         needs, metas = asked
         capture = self._capture

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from ..engine import interpreter
 from ..engine.autograd_tape import Edge, Node, Output, saved_hooks
+from ..engine.commit import restored
 from ..engine.generator import record_draws
 from ..engine.inplace import set_result, take
 from ..engine.interpreter import Interpreter
@@ -58,7 +59,7 @@ class CompiledFunction:
         self._cuda_graphs = cuda_graphs
         with CAPTURES:
             capture = FunctionCapture(named, paths)
-            try:
+            with restored(capture.leave):
                 places = [capture.placeholder(x, f"input.{i}") for i, x in enumerate(inputs)]
                 of = {id(x): place for x, place in zip(inputs, places, strict=True)}
                 args, kwargs = tree_map(given, lambda x: of[id(x)])
@@ -70,8 +71,7 @@ class CompiledFunction:
                     returned = function(*args, **kwargs)
                     self._draws = Draws(noted)
                 self._results = FunctionResults(capture, places, returned)
-            finally:
-                capture.leave()
+                capture.keep_end()
         self.modules = list(capture.modules.values())  # those called, as the capture keeps them
         self._capture = capture
         self._captured = capture.program

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import torch
 
 from ..distributed import origins
 from ..engine import interpreter
+from ..engine.commit import restored
 from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
@@ -187,7 +188,7 @@ def _capture(
         index, meta = next(remaining)
         return capture.input(meta, f"input.{index}")
 
-    try:
+    with restored(capture.undo, partial(_set_gradients, before)):
         _set_gradients((tensor, None) for tensor, _ in before)
         args, kwargs = tree_map_checked(given, captured, "an input")
         with record_draws() as draws, interpreter.using(capture), enable_grad():
@@ -198,9 +199,6 @@ def _capture(
         program.outputs = [capture.value_of(x) for x in returned if _clipping(x) is None]
         _record_gradients(capture, tensors.values(), state.trained)
         capture.finish()
-    finally:
-        capture.undo()
-        _set_gradients(before)
     return program, tree_map_checked(
         result, lambda x: from_shards(x.shards, x.meta), "the result of build()"
     )

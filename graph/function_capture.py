@@ -13,6 +13,7 @@ from threading import RLock
 from typing import NoReturn, TypeVar
 
 from ..engine.autograd_tape import Edge, Leaf, Node
+from ..engine.commit import restored
 from ..engine.op import Needs
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, user_line
@@ -78,12 +79,12 @@ class FunctionCapture(Capture):
         before = self.mutations.node_before(tensor)
         return None if before is None else self._edges[before]
 
-    def leave(self) -> None:
-        """End the function: every tensor from outside is what it was before."""
+    def keep_end(self) -> None:
+        """Keep what tensors from outside are now, at the end of the function, for `resumed`."""
         self._end = self.mutations.now()
-        self._forget()
 
-    def _forget(self) -> None:
+    def leave(self) -> None:
+        """Let every tensor from outside be what it was before the function."""
         self.undo()
         self._variables.clear()  # what they are known by may be anything later
         self._edges.clear()  # they hold all that tensors from outside were computed from
@@ -97,7 +98,7 @@ class FunctionCapture(Capture):
         program = self.program = Program()
         for content in self._end.values():
             self.mutations.note(content.tensor)
-        try:
+        with restored(self.leave):
             self.mutations.put_back(self._end)
             yield program
             same = {id(content.shards) for content in self._end.values()}
@@ -107,8 +108,6 @@ class FunctionCapture(Capture):
                     "the gradient of a compiled function changes a tensor in place, which only "
                     "eager mode can do; use the function as it is"
                 )
-        finally:
-            self._forget()
 
     # Modules.
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ..engine.commit import restored
 from ..engine.generator import Draw, Generator
 from ..errors import OnefoldRuntimeError
 
@@ -98,14 +99,16 @@ class Draws:
     def resumed(self) -> Iterator[None]:
         """The block in which the generators are where the capture left them."""
         before = [(s.generator, s.generator.get_state()) for s in self._streams.values()]
-        for stream in self._streams.values():
-            seed, call = stream.start
-            stream.generator.set_state((seed, (call + stream.used) & _MASK))
-        try:
-            yield
-        finally:
+
+        def move_back() -> None:
             for generator, state in before:
                 generator.set_state(state)
+
+        with restored(move_back):
+            for stream in self._streams.values():
+                seed, call = stream.start
+                stream.generator.set_state((seed, (call + stream.used) & _MASK))
+            yield
 
     def later(self, noted: Iterable[tuple[Generator, Draw]]) -> Draws:
         """The draws of a capture that continues this one.

@@ -9,6 +9,7 @@ from math import prod
 
 from ..distributed.comm_log import table
 from ..engine import boxing
+from ..engine.commit import restored
 from ..engine.inplace import contiguous_copies
 from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
@@ -183,14 +184,16 @@ class Zero:
         split = [] if self.stored_as_is else self._split.values()
         found = [each for each in split if each.tensor.meta is each.target]
         before = [each.tensor.shards for each in found]
-        for each in found:
-            # Shards of their own, so that a alias that was detached before is known as split.
-            each.tensor.shards, each.tensor.meta = (*each.tensor.shards,), each.whole
-        try:
-            yield
-        finally:
+
+        def split_again() -> None:
             for each, shards in zip(found, before, strict=True):
                 each.tensor.shards, each.tensor.meta = shards, each.target
+
+        with restored(split_again):
+            for each in found:
+                # Shards of their own, so that an alias that was detached before is known as split.
+                each.tensor.shards, each.tensor.meta = (*each.tensor.shards,), each.whole
+            yield
 
     def rewrite(self, program: Program) -> Program:
         """The program with its gradients, and in stage 3 its parameters, in shards."""

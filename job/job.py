@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..engine import interpreter
+from ..engine.commit import restored
 from ..engine.convert import global_to_global
 from ..engine.generator import record_draws
 from ..engine.grad_attributes import register_hook
@@ -157,7 +158,7 @@ class Job:
         devices = self.devices()
         capture = Capture({}, {}, {})
         try:
-            with record_draws(), interpreter.using(capture), enable_grad():
+            with restored(capture.undo), record_draws(), interpreter.using(capture), enable_grad():
                 given = [
                     {key: capture.input(p.meta(key, devices), "input") for key in p.keys(devices)}
                     for p in self.placeholders
@@ -168,8 +169,6 @@ class Job:
                 if variable.is_new:
                     session.variables.pop(variable.name, None)
             raise
-        finally:
-            capture.undo()
         for variable in self.used.values():
             if variable.is_new:
                 initialize(variable)

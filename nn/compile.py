@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from copy import deepcopy
 from functools import update_wrapper
 from threading import RLock
@@ -139,9 +140,10 @@ class Compiled:
             paths.update((id(module), path) for path, module in owner.named_modules())
         try:
             with same_tables({str(index): top for index, top in enumerate(tops)}) as check:
-                compiled = CompiledFunction(
-                    self._name, function, given, inputs, named, paths, around, self._lock,
-                    self.cuda_graphs,
+                # In a context of its own, which is left whole wherever an interrupt arrives.
+                compiled = copy_context().run(
+                    CompiledFunction, self._name, function, given, inputs, named, paths, around,
+                    self._lock, self.cuda_graphs,
                 )  # fmt: skip
                 check()
         except OnefoldError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, update_wrapper, wraps
 from html import escape
@@ -254,7 +255,11 @@ class Graph:
                     check()
                     return result
 
-                found = compile_graph(build, (args, kwargs), metas, state, self.config, self._zero)
+                given = (args, kwargs)
+                # In a context of its own, which is left whole wherever an interrupt arrives.
+                found = copy_context().run(
+                    compile_graph, build, given, metas, state, self.config, self._zero
+                )
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found

@@ -109,7 +109,8 @@ def _compare(
     if len(ranks) == 1:
         return
     told_options = zlib.crc32(repr(options).encode())
-    mine = torch.tensor([told_options, *[_checksum(tensor.shards[0]) for _, tensor in rows]])
+    sums = torch.stack([_checksum(tensor.shards[0]) for _, tensor in rows])
+    mine = torch.cat((torch.tensor([told_options]), sums.cpu()))
     told = torch.stack(collectives.all_gather(mine, ranks, [mine.shape] * len(ranks)))
     columns = told.T.tolist()
     if len(set(columns[0])) > 1:
@@ -117,7 +118,8 @@ def _compare(
     pairs = [
         (name, tensor, *pair)
         for (name, tensor), column in zip(rows, columns[1:], strict=True)
-        if (pair := _first_unequal(tensor, column)) is not None
+        if column.count(column[0]) < len(column)
+        and (pair := _first_unequal(tensor, column)) is not None
     ]
     if not pairs:
         return
@@ -172,14 +174,12 @@ def _replicas(tensor: Tensor) -> Iterator[tuple[int, int]]:
             yield first, position
 
 
-def _checksum(shard: torch.Tensor) -> int:
-    """A sum over the bits of a shard."""
+def _checksum(shard: torch.Tensor) -> torch.Tensor:
+    """A sum over the bits of a shard, on its device."""
     data = to_bytes(shard)
-    whole = len(data) // 8 * 8
-    words = data[:whole]
-    if words.storage_offset() % 8:
-        words = words.clone()
-    return int(words.view(torch.int64).sum()) ^ int(data[whole:].sum()) ^ len(data)
+    if data.numel() % 8 or data.storage_offset() % 8:
+        data = torch.nn.functional.pad(data, (0, -data.numel() % 8))
+    return data.view(torch.int64).sum()
 
 
 def _difference(
