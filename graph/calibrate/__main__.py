@@ -30,10 +30,11 @@ from .stopwatch import Budget
 _SECONDS = 120.0
 _START = 40.0  # more than that for two processes to start and end
 _STEPS = 7  # what is told
+_PARTS = 15  # of the time, for each measurement: enough are left for what takes longer
 
 
-def measure(budget: Budget, device_bytes: int) -> Hardware:
-    """The record of this machine; both ranks call it."""
+def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
+    """The record of this machine, from `spend` seconds for each measurement; both ranks call it."""
     bar = Progress(_STEPS, "measured")
 
     def tell(text: str) -> None:
@@ -42,7 +43,6 @@ def measure(budget: Budget, device_bytes: int) -> Hardware:
         if world().rank == 0:
             bar.step(text)
 
-    spend = budget.seconds / 15
     peak = {}
     for dtype in compute_rates.DTYPES:
         peak[dtype], curve = compute_rates.products(dtype, spend)
@@ -69,14 +69,14 @@ def measure(budget: Budget, device_bytes: int) -> Hardware:
         links=(link,),
     )
     tell("contention and launch")
-    return replace(found, ops=compute_rates.ops(found, budget, tell))
+    return replace(found, ops=compute_rates.ops(found, spend, tell))
 
 
 def _worker(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     world().ensure(link_rates.PAIR)
     share = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(link_rates.PAIR)
-    found = measure(Budget(options.seconds), share)
+    found = measure(Budget(options.seconds), options.seconds / _PARTS, share)
     if world().rank == 0:
         taken = time.strftime("%Y-%m-%d")
         comment = f"Measured by `python -m onefold.graph.calibrate` on {taken}: two processes with"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -19,15 +20,17 @@ from ..hardware import Curve, Hardware
 from ..ir import ProgramStep, Run
 from ..simulator.step_costs import StepCosts
 from .sample_step import optimizer_step, sample_step
-from .stopwatch import Budget, fitted, seconds_of
+from .stopwatch import fitted, seconds_of
 
 DTYPES = (torch.float32, torch.float64)
 _SIDES = (32, 64, 128, 256, 512, 768)  # of square matrices
-_ELEMENTS = tuple(4**power for power in range(5, 13))  # of what is read and written
+_ELEMENTS = tuple(4**power for power in range(5, 12))  # of what is read and written
 _HEADS = ((4, 32, 32), (8, 64, 32), (16, 128, 64), (16, 256, 64))  # heads, length, width of each
 _WIDTHS = (128, 256)  # of the transformers whose steps are timed
-_RUNS = 7
-_LEAST, _MOST = 0.1, 20.0  # times as long as bytes and flop say: else it was disturbed
+_PASSED = 1 << 26  # bytes that pass through the caches until a value is read again
+_RUNS = 4  # at least; the first one warms up
+_SMALL = 1 << 12  # bytes: of less, a step takes as long as its launch
+_LEAST, _MOST = 0.1, 200.0  # times as long as bytes and flop say: else it was disturbed
 
 Tell = Callable[[str], None]
 
@@ -42,11 +45,21 @@ def products(dtype: torch.dtype, spend: float) -> tuple[float, Curve]:
 
 
 def memory(spend: float) -> tuple[float, Curve]:
-    """Bytes per second of additions at best, and its share by bytes."""
+    """Bytes per second of additions at best, and its share by bytes.
+
+    Other values are read and written between two uses of one, as in a program.
+    """
     seconds = []
     for count in _ELEMENTS:
-        a, b = torch.randn(count), torch.randn(count)
-        seconds.append(seconds_of(partial(torch.add, a, b), spend / len(_ELEMENTS)))
+        apart = max(1, _PASSED // (12 * count))
+        values = torch.randn(3, apart, count)
+        turns = cycle(zip(*values, strict=True))
+
+        def add(turns: Iterator[tuple[torch.Tensor, ...]] = turns) -> None:
+            a, b, made = next(turns)
+            torch.add(a, b, out=made)
+
+        seconds.append(seconds_of(add, spend / len(_ELEMENTS)))
     return fitted([12.0 * count for count in _ELEMENTS], seconds)
 
 
@@ -71,28 +84,29 @@ def launch(spend: float) -> float:
     return seconds_of(run, spend) / len(compiled.program.steps)
 
 
-def ops(hardware: Hardware, budget: Budget, tell: Tell) -> dict[str, float]:
+def ops(hardware: Hardware, spend: float, tell: Tell) -> dict[str, float]:
     """How many times as long ops take as their bytes and flop say, by name."""
     plain = StepCosts(replace(hardware, ops={}), rank=0)
     measured: defaultdict[str, float] = defaultdict(float)
     modelled: defaultdict[str, float] = defaultdict(float)
     for width in _WIDTHS:
-        budget.check()
         tell(f"steps of a transformer of width {width}")
         compiled, inputs = sample_step(width=width, batch=8, length=64)
-        for step, seconds in step_times(compiled, inputs):
-            expected = plain.of(step).seconds - hardware.launch
-            if expected > 0:
+        for step, seconds in step_times(compiled, inputs, spend):
+            cost = plain.of(step)
+            if cost.nbytes >= _SMALL:
                 measured[step.name] += max(seconds - hardware.launch, 0.0)
-                modelled[step.name] += expected
+                modelled[step.name] += cost.seconds - hardware.launch
         update, nbytes = optimizer_step(compiled)
-        measured["adamw"] += seconds_of(update, spend=0.5)
+        measured["adamw"] += seconds_of(update, spend)
         modelled["adamw"] += plain.moving(nbytes)
     ratios = {name: measured[name] / modelled[name] for name in sorted(measured)}
     return {name: min(max(ratio, _LEAST), _MOST) for name, ratio in ratios.items()}
 
 
-def step_times(compiled: Compiled, inputs: Sequence[Any]) -> Iterator[tuple[ProgramStep, float]]:
+def step_times(
+    compiled: Compiled, inputs: Sequence[Any], spend: float
+) -> Iterator[tuple[ProgramStep, float]]:
     """The steps of a program with the median seconds of each in several runs."""
     times: defaultdict[int, list[float]] = defaultdict(list)
     steps: dict[int, ProgramStep] = {}
@@ -109,8 +123,11 @@ def step_times(compiled: Compiled, inputs: Sequence[Any]) -> Iterator[tuple[Prog
         return timed
 
     with _watching(watch):
-        for _ in range(_RUNS):
+        end = perf_counter() + spend
+        runs = 0
+        while runs < _RUNS or perf_counter() < end:
             compiled.executable.run(inputs)
+            runs += 1
     return ((steps[key], median(each[1:])) for key, each in times.items())
 
 

@@ -20,6 +20,7 @@ _SMALL = 64
 _SIDE = 256  # of the matrix products beside a collective
 _MOST = 8.0  # times as long: then communication takes nearly all of a processor
 _ROUNDS = 5
+_TOLD = 1.5  # times as long as no bytes: else the time of the bytes is lost in the start's
 
 
 def timed(call: Callable[[], object], spend: float) -> float:
@@ -50,12 +51,15 @@ def link(spend: float) -> Link:
     reduce = timed(partial(collectives.all_reduce, torch.zeros(_SMALL // 4), PAIR, "sum"), each)
     latency = min(max(reduce - gather, 0.0), gather / 2)
     begin = gather - latency
-    seconds = []
+    sizes, seconds = [], []
     for nbytes in _BYTES:
         held = torch.zeros(nbytes // 4)
         whole = timed(partial(collectives.all_reduce, held, PAIR, "sum", inplace=True), each)
-        seconds.append(max(whole - begin - 2 * latency, whole / 20))
-    bandwidth, efficiency = fitted(_BYTES, seconds)
+        start = begin + 2 * latency
+        if whole > _TOLD * start or nbytes == _BYTES[-1]:
+            sizes.append(float(nbytes))
+            seconds.append(max(whole - start, whole / 10))
+    bandwidth, efficiency = fitted(sizes, seconds)
     return Link("Gloo", float("inf"), begin, latency, bandwidth, ("ring",), efficiency)
 
 
