@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..ir import Program
 from .rank_work import Tasks
-from .step_costs import takes_part
 
 
 def add_program(tasks: Tasks, program: Program) -> None:
@@ -15,9 +14,8 @@ def add_program(tasks: Tasks, program: Program) -> None:
     """
     arriving: list[dict[int, int]] = [{} for _ in tasks.works]  # task by number of a value
     for at, step in enumerate(program.steps):
-        for index, work in enumerate(tasks.works):
-            if not takes_part(step, work.rank):
-                continue
+        for index in tasks.taking_part(step):
+            work = tasks.works[index]
             if step.start is None:
                 cost = work.costs.of(step)
                 work.done.compute(cost, bool(step.again))

@@ -10,11 +10,12 @@ import torch
 
 from ...engine import boxing
 from ...engine.boxing.boxing_steps import BoxingStep
+from ...engine.placement import Placement
 from ..hardware import Hardware
 from ..ir import ProgramStep
 from .comm_costs import CommCosts, Communication
 from .event_simulation import Stream, Task
-from .step_costs import Cost, StepCosts, takes_part
+from .step_costs import Cost, StepCosts
 
 
 @dataclass(slots=True)
@@ -75,6 +76,21 @@ class Tasks:
         self.index_of = {rank: i for i, work in enumerate(self.works) for rank in work.ranks}
         self.tasks: list[Task] = []
         self._met: dict[tuple[object, ...], dict[int, int]] = {}
+        self._members: dict[Placement, frozenset[int]] = {}
+
+    def taking_part(self, step: ProgramStep) -> Sequence[int]:
+        """The works whose ranks have shards of what a step reads, makes or writes."""
+        if not step.outputs and not step.writes:
+            return ()
+        found: set[int] = set()
+        for placement in {value.meta.placement for value in (*step.outputs, *step.reads())}:
+            if placement is None:
+                return range(len(self.works))
+            if placement not in self._members:
+                ranks = (self.index_of[rank] for rank in placement.flat_ranks)
+                self._members[placement] = frozenset(ranks)
+            found |= self._members[placement]
+        return sorted(found)
 
     def add(
         self,
@@ -135,12 +151,12 @@ class Tasks:
 
     def amount(self, steps: Iterable[ProgramStep], index: int) -> Amount:
         """Steps one after the other, boxings too, where a rank takes part in them."""
-        work, found = self.works[index], Amount()
+        found, costs = Amount(), self.works[index].costs
         for step in steps:
-            if not takes_part(step, work.rank):
+            if index not in self.taking_part(step):
                 continue
             if step.start is None:
-                found.compute(work.costs.of(step), bool(step.again))
+                found.compute(costs.of(step), bool(step.again))
             else:
                 found.communicate(self.boxing(step, index))
         return found

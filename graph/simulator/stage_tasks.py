@@ -16,7 +16,6 @@ from ..stages.partition import Part
 from ..stages.stage_plan import Message, StagePlan
 from .comm_costs import Communication
 from .rank_work import Amount, RankWork, Tasks
-from .step_costs import takes_part
 
 
 def add_stages(tasks: Tasks, plan: StagePlan) -> None:
@@ -44,6 +43,7 @@ class _Adding:
         self.sent: dict[tuple[int, int], list[int]] = {}  # tasks, by transfer and micro-batch
         self.waiting: list[tuple[int, Action]] = []  # tasks that wait for what they receive
         self.amounts: dict[tuple[int, Part], Amount] = {}
+        self.additions: dict[tuple[int, Part], float] = {}
         self.messages: dict[tuple[int, int], Communication] = {}
 
     def before(self, index: int) -> None:
@@ -73,8 +73,10 @@ class _Adding:
         work.done.add(found)
         if action.micro_batch == 0:
             return found.seconds
-        sums = self.sums.get(part, ())
-        return found.seconds + sum(self._adding_up(work, value) for value in sums)
+        if (index, part) not in self.additions:
+            sums = self.sums.get(part, ())
+            self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
+        return found.seconds + self.additions[index, part]
 
     def _amount(self, index: int, part: Part) -> Amount:
         work = self.tasks.works[index]
@@ -120,11 +122,9 @@ class _Adding:
     def after(self) -> None:
         """What is done once, after all micro-batches: gradients between stages, updates."""
         for at, step in enumerate(self.staged.end.program.steps):
-            for index, work in enumerate(self.tasks.works):
-                if not takes_part(step, work.rank):
-                    continue
+            for index in self.tasks.taking_part(step):
                 amount = self.tasks.amount([step], index)
-                work.done.add(amount)
+                self.tasks.works[index].done.add(amount)
                 meeting = None
                 if step.start is not None:
                     meeting = self.tasks.meeting(step, index, ("end", at))

@@ -101,17 +101,6 @@ def shard(meta: Meta, rank: int) -> Meta | None:
     return Meta.of(meta.local_shape(position), meta.dtype, device=_HERE)
 
 
-def takes_part(step: ProgramStep, rank: int) -> bool:
-    """Whether a rank has a shard of what a step reads, makes or writes."""
-    if not step.outputs and not step.writes:
-        return False
-    return any(_has(value.meta, rank) for value in (*step.outputs, *step.reads()))
-
-
-def _has(meta: Meta, rank: int) -> bool:
-    return meta.placement is None or rank in meta.placement.position
-
-
 def _dtype(step: ProgramStep) -> torch.dtype:
     """The dtype of a step's first floating input."""
     return next((v.meta.dtype for v in step.reads() if v.meta.is_floating), torch.float32)

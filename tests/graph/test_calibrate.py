@@ -36,7 +36,7 @@ def test_contention():
 
 
 def test_the_time_is_bounded():
-    with pytest.raises(OnefoldRuntimeError, match="did not end in 0 seconds; .*--seconds"):
+    with pytest.raises(OnefoldRuntimeError, match=r"did not end in 0 seconds; .*--seconds"):
         Budget(0.0).check()
     Budget(100.0).check()
 
