@@ -17,13 +17,14 @@ def add_program(tasks: Tasks, program: Program) -> None:
         for index in tasks.taking_part(step):
             work = tasks.works[index]
             if step.start is None:
-                cost = work.costs.of(step)
-                work.done.compute(cost, bool(step.again))
+                amount = tasks.amount([step], index)
+                work.done.add(amount)
                 needs = {arriving[index].get(value.number) for value in step.reads()}
                 if step.writes:
                     needs.add(work.last.get("communication"))
                 found = tuple(sorted(number for number in needs if number is not None))
-                tasks.add(index, "compute", step.name, cost.seconds, found)
+                meeting = tasks.meeting(step, index, at)
+                tasks.add(index, "compute", step.name, amount.seconds, found, meeting)
                 continue
             communication = tasks.boxing(step, index)
             work.done.communicate(communication)

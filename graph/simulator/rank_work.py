@@ -12,10 +12,14 @@ from ...engine import boxing
 from ...engine.boxing.boxing_steps import BoxingStep
 from ...engine.placement import Placement
 from ..hardware import Hardware
+from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
+from ..stages.stage_plan import OF_ALL
 from .comm_costs import CommCosts, Communication
 from .event_simulation import Stream, Task
 from .step_costs import Cost, StepCosts
+
+_NUMBER = 8  # bytes
 
 
 @dataclass(slots=True)
@@ -118,11 +122,13 @@ class Tasks:
         return self.comm.of(_plan(step), work.rank, work.costs)
 
     def meeting(self, step: ProgramStep, index: int, key: Hashable) -> Hashable:
-        """What different ranks of a boxing meet at; None where it joins equal ranks alone.
+        """What different ranks of a step meet at; None where it joins equal ranks alone, or none.
 
-        Works meet whose ranks are in one group, or in groups with ranks of a third one.
+        Works meet in a boxing whose ranks are in one group, or in groups with ranks of a third.
         """
-        if len(self.works) == 1:
+        if len(self.works) > 1 and step.name in OF_ALL:
+            return key
+        if len(self.works) == 1 or step.start is None:
             return None
         collectives = tuple([each for each in _plan(step) if not each.local])
         form = tuple([(each.placement, each.target, each.axes) for each in collectives])
@@ -155,11 +161,18 @@ class Tasks:
         for step in steps:
             if index not in self.taking_part(step):
                 continue
-            if step.start is None:
-                found.compute(costs.of(step), bool(step.again))
-            else:
+            if step.start is not None:
                 found.communicate(self.boxing(step, index))
+                continue
+            found.compute(costs.of(step), bool(step.again))
+            if step.name in OF_ALL:
+                found.communicate(self.number_of_all())
         return found
+
+    def number_of_all(self) -> Communication:
+        """What it takes to add up a number of every rank."""
+        ranks = [rank for work in self.works for rank in work.ranks]
+        return Communication(all_reduce(span(self.hardware, ranks), _NUMBER))
 
 
 def _plan(step: ProgramStep) -> Sequence[BoxingStep]:

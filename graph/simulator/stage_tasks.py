@@ -125,9 +125,7 @@ class _Adding:
             for index in self.tasks.taking_part(step):
                 amount = self.tasks.amount([step], index)
                 self.tasks.works[index].done.add(amount)
-                meeting = None
-                if step.start is not None:
-                    meeting = self.tasks.meeting(step, index, ("end", at))
+                meeting = self.tasks.meeting(step, index, ("end", at))
                 self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting)
 
     def _in_turn(self, index: int, name: str, steps: Sequence[ProgramStep]) -> None:

@@ -350,3 +350,21 @@ def test_a_model_that_does_not_fit_says_so(world, name):
     graph(flow.ones(1024))
     small = replace(read(name), memory_bytes=100)
     assert "more than the 100 B of a device" in str(graph.simulate(small))
+
+
+def test_gradients_that_are_clipped_together_wait_for_all_ranks(world):
+    class Clipped(pipelines.Train):
+        def build(self, x, y):
+            found = super().build(x, y)
+            return *found, nn.utils.clip_grad_norm_(pipelines.trained(self.model), 1.0)
+
+    spec = pipelines.Spec(((0,), (1,), (2,)), (0, 0, 0))
+    model = pipelines.Model(spec, staged=True)
+    graph = Clipped(model, 4, "1f1b")
+    graph._compile(*pipelines.data(model, 16))
+    line = graph.simulate(PLAIN, memory=False).timeline
+    spans = zip(line.tasks, line.starts, line.ends, strict=True)
+    clips = [(start, end) for task, start, end in spans if task.name == "clip_grad_norm_"]
+    assert len(clips) == 3
+    assert max(start for start, _ in clips) == min(start for start, _ in clips)
+    assert all(end - start >= 4 * LINK.latency + LINK.launch for start, end in clips)
