@@ -39,6 +39,7 @@ class RankGroup:
     flop_again: float
     received: Mapping[str, int]  # by name of the link
     memory: int | None  # at the peak, with parameters and states; None where it was not asked for
+    moment: str = ""  # the step during which most is live, and its place in the call
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ class Simulation:
             fits = "fits in" if self.memory <= self.hardware.memory_bytes else "more than the"
             has = readable(self.hardware.memory_bytes)
             lines.append(f"memory      {readable(self.memory)} at most, {fits} {has} of a device")
-        rows: list[tuple[str, ...]] = [("ranks", "compute", "communication", "waiting", "memory")]
+        titles = ("ranks", "compute", "communication", "waiting", "memory", "at the step")
+        rows: list[tuple[str, ...]] = [titles if self.memory is not None else titles[:4]]
         rows += [_row(group) for group in self.groups[:_MOST_GROUPS]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -179,6 +181,7 @@ def _around(plan: StagePlan) -> Sequence[Program]:
 
 def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankGroup:
     done = work.done
+    plan = None if compiled is None else compiled.memory(work.rank)
     return RankGroup(
         ranks=work.ranks,
         compute=done.seconds - done.communication,
@@ -187,7 +190,8 @@ def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | 
         flop=dict(done.flop),
         flop_again=done.flop_again,
         received=dict(done.received),
-        memory=None if compiled is None else compiled.memory(work.rank).total,
+        memory=None if plan is None else plan.total,
+        moment="" if plan is None else plan.moment,
     )
 
 
@@ -208,8 +212,8 @@ def ranges(ranks: Sequence[int]) -> str:
 
 def _row(group: RankGroup) -> tuple[str, ...]:
     times = (group.compute, group.communication, group.waiting)
-    memory = "" if group.memory is None else readable(group.memory)
-    return _shortened(ranges(group.ranks)), *map(_seconds, times), memory
+    memory = () if group.memory is None else (readable(group.memory), group.moment)
+    return _shortened(ranges(group.ranks)), *map(_seconds, times), *memory
 
 
 def _shortened(text: str, most: int = 40) -> str:

@@ -157,6 +157,7 @@ def test_a_product_and_its_reduction(world):
     assert group.communication == pytest.approx(reduced)
     assert found.received == {"wire": 2 * 4 * 64 * 16}
     assert found.memory == graph.memory(0).total
+    assert group.moment == graph.memory(0).moment == "boxing, 2 of 2"
     text = str(found)
     assert "one call on test: 2 ranks, 1 different" in text
     assert "fits in" in text
