@@ -30,7 +30,7 @@ from .stopwatch import Budget
 _SECONDS = 120.0
 _START = 40.0  # more than that for two processes to start and end
 _STEPS = 7  # what is told
-_PARTS = 15  # of the time, for each measurement: enough are left for what takes longer
+_PARTS = 18  # of the time, for each measurement: enough are left for what takes longer
 
 
 def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
@@ -55,12 +55,13 @@ def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
     link = link_rates.link(2 * spend)
     tell("collectives")
     contention = link_rates.beside(spend).contention
+    launch, inside = compute_rates.launch(spend)
     found = Hardware(
         name=platform.node() or "this machine",
         peak=peak,
         memory_bytes=device_bytes,
         memory_bandwidth=bandwidth,
-        launch=compute_rates.launch(spend / 2),
+        launch=launch,
         launches_ahead=False,
         contention=contention,
         matmul=matmul,
@@ -69,7 +70,7 @@ def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
         links=(link,),
     )
     tell("contention and launch")
-    return replace(found, ops=compute_rates.ops(found, spend, tell))
+    return replace(found, ops=compute_rates.ops(found, inside, spend, tell))
 
 
 def _worker(options: argparse.Namespace) -> None:

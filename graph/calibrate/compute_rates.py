@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from statistics import median
+from statistics import mean
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..hardware import Curve, Hardware
 from ..ir import ProgramStep, Run
 from ..simulator.step_costs import StepCosts
 from .sample_step import optimizer_step, sample_step
-from .stopwatch import fitted, seconds_of
+from .stopwatch import fitted, seconds_of, usual
 
 DTYPES = (torch.float32, torch.float64)
 _SIDES = (32, 64, 128, 256, 512, 768)  # of square matrices
@@ -75,17 +75,22 @@ def attention(peak: float, spend: float) -> Curve:
     return Curve(tuple(points))
 
 
-def launch(spend: float) -> float:
-    """Seconds of a step of a program that does nearly nothing."""
+def launch(spend: float) -> tuple[float, float]:
+    """Seconds of a step of a program that does nearly nothing, and what its kernel has of them."""
     compiled, inputs = sample_step(width=8, batch=1, length=2)
     run = partial(compiled.executable.run, inputs)
     run()
     run()  # the second run makes the function of all calls
-    return seconds_of(run, spend) / len(compiled.program.steps)
+    whole = seconds_of(run, spend / 2) / len(compiled.program.steps)
+    inside = mean(seconds for _, seconds in step_times(compiled, inputs, spend / 2))
+    return whole, min(inside, whole)
 
 
-def ops(hardware: Hardware, spend: float, tell: Tell) -> dict[str, float]:
-    """How many times as long ops take as their bytes and flop say, by name."""
+def ops(hardware: Hardware, inside: float, spend: float, tell: Tell) -> dict[str, float]:
+    """How many times as long ops take as their bytes and flop say, by name.
+
+    `inside` are the seconds of a kernel that does nearly nothing.
+    """
     plain = StepCosts(replace(hardware, ops={}), rank=0)
     measured: defaultdict[str, float] = defaultdict(float)
     modelled: defaultdict[str, float] = defaultdict(float)
@@ -95,7 +100,7 @@ def ops(hardware: Hardware, spend: float, tell: Tell) -> dict[str, float]:
         for step, seconds in step_times(compiled, inputs, spend):
             cost = plain.of(step)
             if cost.nbytes >= _SMALL:
-                measured[step.name] += max(seconds - hardware.launch, 0.0)
+                measured[step.name] += max(seconds - inside, 0.0)
                 modelled[step.name] += cost.seconds - hardware.launch
         update, nbytes = optimizer_step(compiled)
         measured["adamw"] += seconds_of(update, spend)
@@ -107,7 +112,7 @@ def ops(hardware: Hardware, spend: float, tell: Tell) -> dict[str, float]:
 def step_times(
     compiled: Compiled, inputs: Sequence[Any], spend: float
 ) -> Iterator[tuple[ProgramStep, float]]:
-    """The steps of a program with the median seconds of each in several runs."""
+    """The steps of a program with the usual seconds of each in several runs."""
     times: defaultdict[int, list[float]] = defaultdict(list)
     steps: dict[int, ProgramStep] = {}
 
@@ -128,7 +133,7 @@ def step_times(
         while runs < _RUNS or perf_counter() < end:
             compiled.executable.run(inputs)
             runs += 1
-    return ((steps[key], median(each[1:])) for key, each in times.items())
+    return ((steps[key], usual(each[1:])) for key, each in times.items())
 
 
 @contextmanager

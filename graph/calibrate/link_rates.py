@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 
 import torch
 
 from ...distributed import collectives
 from ..hardware import Link
-from .stopwatch import fitted
+from .stopwatch import fitted, usual
 
 PAIR = (0, 1)
-_BYTES = tuple(4**power for power in range(6, 13))  # of what every rank holds
+_BYTES = tuple(4**power for power in range(6, 12))  # of what every rank holds
 _SMALL = 64
 _SIDE = 256  # of the matrix products beside a collective
 _MOST = 8.0  # times as long: then communication takes nearly all of a processor
@@ -24,7 +23,7 @@ _TOLD = 1.5  # times as long as no bytes: else the time of the bytes is lost in 
 
 
 def timed(call: Callable[[], object], spend: float) -> float:
-    """The median seconds of a call that both ranks make; the slower rank's, the same on both."""
+    """The usual seconds of a call that both ranks make; the slower rank's, the same on both."""
     call()
     collectives.barrier(PAIR)
     start = time.perf_counter()
@@ -36,7 +35,7 @@ def timed(call: Callable[[], object], spend: float) -> float:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return float(collectives.all_reduce(torch.tensor(median(times)), PAIR, "max"))
+    return float(collectives.all_reduce(torch.tensor(usual(times)), PAIR, "max"))
 
 
 def link(spend: float) -> Link:
