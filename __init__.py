@@ -59,6 +59,7 @@ try:
     from .engine.ops import PUBLIC as _PUBLIC, signal as signal
     from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
     from .engine.placement import Placement
+    from .engine.planning import planning
     from .engine.refusal import refusing as _refusing
     from .engine.tensor import Tensor
     from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
@@ -148,7 +149,7 @@ __all__ = sorted(
         float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad
-        optim parallel placement preserve_format profiler promote_types save sbp seed
+        optim parallel placement planning preserve_format profiler promote_types save sbp seed
         set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads set_printoptions
         set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
         visualize_layout vmap

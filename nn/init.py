@@ -39,11 +39,16 @@ def unset() -> Iterator[None]:
         _unset.reset(token)
 
 
+def _stays(x: Tensor) -> bool:
+    """Whether a tensor's values are left as they are: inside `unset`, or where it has no data."""
+    return _unset.get() or not x.meta.has_data
+
+
 @no_grad
 def _fill(
     x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
 ) -> Tensor:
-    if _unset.get():
+    if _stays(x):
         return x
     made = random_source(what, x.shape, fill, generator, _layout_of(x), **options)
     return assign(x, made, what)
@@ -85,7 +90,7 @@ def trunc_normal_(
 @no_grad
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
-    if _unset.get():
+    if _stays(tensor):
         return tensor
     return assign(tensor, full_like(tensor, val), "constant_")
 
@@ -107,6 +112,8 @@ def eye_(tensor: Tensor) -> Tensor:
         raise OnefoldValueError(
             f"eye_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
+    if _stays(tensor):
+        return tensor
     return assign(tensor, identity(*tensor.shape, **_layout_of(tensor)), "eye_")
 
 
@@ -126,6 +133,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise OnefoldValueError(
             f"dirac_: dim 0 must be divisible by groups, but got {tuple(tensor.shape)} and {groups}"
         )
+    if _stays(tensor):
+        return tensor
     made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     return assign(tensor, fitted(torch.nn.init.dirac_(made, groups), tensor), "dirac_")
 
@@ -156,7 +165,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
             "orthogonal_: only tensors with 2 or more dimensions are supported, but got "
             f"{tuple(tensor.shape)}"
         )
-    if not tensor.numel():
+    if not tensor.numel() or _stays(tensor):
         return tensor
     rows = tensor.shape[0]
     shape = rows, tensor.numel() // rows
@@ -180,6 +189,8 @@ def sparse_(
         raise OnefoldValueError(
             f"sparse_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
+    if _stays(tensor):
+        return tensor
     shape = tensor.shape[0], tensor.shape[1]
     normal, uniform = random_kernels.normal, random_kernels.uniform
     drawn = _drawn(tensor, "sparse_", normal, shape, generator, mean=0.0, std=std)

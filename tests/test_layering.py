@@ -53,7 +53,7 @@ ENGINE = (
     ("refusal",),
     ("boundaries",),
     ("placement",),
-    ("placed_device",),
+    ("placed_device", "planning"),
     ("sbp", "env_api"),
     ("argument_types", "global_mode"),
     ("meta",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...distributed.world import shortened
 from ...errors import OnefoldValueError
 from ..ir import UPDATE, Program
 from ..memory_traffic import local_bytes
@@ -36,6 +37,7 @@ class MemoryPlan:
     live: int
     kept: int
     arena: Arena = field(repr=False)
+    states: int = 0  # of `persistent`, what the optimizers keep
 
     @property
     def peak(self) -> int:
@@ -79,7 +81,8 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     events = call_events(program, rank) if stages is None else stage_events(stages, rank)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
-    kept = [*(variable.value for variable in program.variables), *program.states]
+    states = (program if stages is None else stages.staged.end.program).states
+    kept = [*(variable.value for variable in program.variables), *states]
     count = 1 if stages is None else stages.schedule.micro_batches
     inputs = [value.meta for value in program.inputs]
     if count > 1:  # those of one micro-batch
@@ -91,6 +94,7 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
         live=max(live_bytes(buffers, len(events)), default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
         arena=arena.plan(buffers),
+        states=sum(local_bytes(value.meta, rank) for value in states),
     )
 
 
@@ -99,11 +103,12 @@ def _check_rank(program: Program, rank: int) -> None:
     values = [*program.inputs, *(variable.value for variable in program.variables)]
     # The numbers of an update are local, wherever its parameters are.
     values += [x for step in program.steps if step.scope != UPDATE for x in step.outputs]
-    metas = [value.meta for value in values]
-    members = {r for m in metas if m.placement is not None for r in m.placement.flat_ranks}
-    everywhere = any(meta.placement is None for meta in metas)
-    if rank not in members and not (everywhere and rank >= 0):
+    placements = {value.meta.placement for value in values}
+    everywhere = None in placements
+    members = [placement.members for placement in placements if placement is not None]
+    if not any(rank in each for each in members) and not (everywhere and rank >= 0):
+        there = shortened(sorted(frozenset().union(*members)))
         raise OnefoldValueError(
-            f"memory: rank {rank} is in none of the program's placements, whose ranks are "
-            f"{sorted(members)}; ask about one of those"
+            f"memory: rank {rank} is in none of the program's placements, whose ranks are {there}; "
+            "ask about one of those"
         )
