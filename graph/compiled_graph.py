@@ -95,7 +95,7 @@ class Compiled:
     @cached_property
     def summary(self) -> JobSummary:
         """What all ranks need and do, those that are alike together."""
-        return summarize(self.program, self.stages, self.memory)
+        return summarize(self.program, self.stages)
 
     def plan(self, rank: int) -> str:
         """What a rank does, a line a step."""

@@ -6,7 +6,7 @@ to be planned, however many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from ..engine.boxing import BoxingPlan
 from ..engine.meta import Meta
 from ..engine.placement import Placement
 from .ir import Program, ProgramStep
-from .memory.memory_plan import MemoryPlan
+from .memory.memory_plan import plan_memory
 from .memory_traffic import local_bytes, readable
 from .stages.stage_plan import StagePlan
 
@@ -27,21 +27,24 @@ _SHOWN_RUNS = 4  # of neighbouring ranks in one row
 class RankGroup:
     """Ranks that hold and do the same in a call, up to the values.
 
-    `parameters` counts the elements of parameters and buffers on each of them. `memory` is that of
-    the first. `sent` and `received` are the most bytes of one of them in a call.
+    `parameters` counts the elements of parameters and buffers on each of them. The bytes that each
+    holds are those of `graph.memory(rank)`, of which `live` is the lower bound of the arena. `sent`
+    and `received` are the most bytes of one of them in a call.
     """
 
     stages: tuple[int, ...]  # none in a graph without stages
     ranks: tuple[int, ...]
     parameters: int
-    memory: MemoryPlan
+    persistent: int
+    inputs: int
+    live: int
     sent: int
     received: int
 
     @property
     def peak(self) -> int:
         """The bytes of everything on each rank, at most at once."""
-        return self.memory.total
+        return self.persistent + self.inputs + self.live
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class JobSummary:
 
 
 def _row(group: RankGroup) -> tuple[str, ...]:
-    sizes = (group.memory.persistent, group.peak, group.sent, group.received)
+    sizes = (group.persistent, group.peak, group.sent, group.received)
     return (
         _runs(group.ranks), str(len(group.ranks)), f"{group.parameters:,}", *map(readable, sizes)
     )  # fmt: skip
@@ -83,10 +86,8 @@ def _runs(ranks: tuple[int, ...]) -> str:
     return ", ".join(shown + ["..."] * (len(runs) > _SHOWN_RUNS))
 
 
-def summarize(
-    program: Program, stages: StagePlan | None, memory: Callable[[int], MemoryPlan]
-) -> JobSummary:
-    """The groups of a program's ranks; `memory` plans that of one."""
+def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
+    """The groups of a program's ranks."""
     boxings = _Boxings(program, stages)
     groups = []
     for ranks in alike(_metas(program, stages), boxings.fills()):
@@ -94,12 +95,15 @@ def summarize(
         group = None if stages is None else stages.group(first)
         sent, received = boxings.traffic(ranks, group)
         variables = [variable.value.meta for variable in program.variables]
+        memory = plan_memory(program, first, stages)
         groups.append(
             RankGroup(
                 stages=() if stages is None or group is None else tuple(stages.stages(group)),
                 ranks=ranks,
                 parameters=sum(local_bytes(m, first) // m.dtype.itemsize for m in variables),
-                memory=memory(first),
+                persistent=memory.persistent,
+                inputs=memory.inputs,
+                live=memory.lower_bound,
                 sent=sent,
                 received=received,
             )
@@ -199,7 +203,8 @@ class _Boxings:
         for plan, count in (*self._common, *own):
             for step in plan.steps:
                 # In collectives of equal shards nobody has more to do than the first.
-                some = ranks if step.kind == "transfer" else ranks[:1]
+                equal = step.kind != "transfer" and is_even(step.before) and is_even(step.after)
+                some = ranks[:1] if equal else ranks
                 inside = set(step.ranks)
                 counts = [step.traffic(rank) for rank in some if rank in inside]
                 if counts and not step.local:

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 
 import torch
 
+from ..distributed.world import world
 from ..engine.argument_types import TypedLayout
 from ..engine.boundaries import refusing_functions
 from ..engine.generator import Generator
@@ -40,8 +41,11 @@ def unset() -> Iterator[None]:
 
 
 def _stays(x: Tensor) -> bool:
-    """Whether a tensor's values are left as they are: inside `unset`, or where it has no data."""
-    return _unset.get() or not x.meta.has_data
+    """Whether nothing is drawn for a tensor: inside `unset`, and on the meta device as in torch.
+
+    While planning the numbers of random calls are those of a run.
+    """
+    return _unset.get() or not (x.meta.has_data or world().planned)
 
 
 @no_grad
@@ -112,7 +116,7 @@ def eye_(tensor: Tensor) -> Tensor:
         raise OnefoldValueError(
             f"eye_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
-    if _stays(tensor):
+    if not tensor.meta.has_data:
         return tensor
     return assign(tensor, identity(*tensor.shape, **_layout_of(tensor)), "eye_")
 
@@ -133,7 +137,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise OnefoldValueError(
             f"dirac_: dim 0 must be divisible by groups, but got {tuple(tensor.shape)} and {groups}"
         )
-    if _stays(tensor):
+    if not tensor.meta.has_data:
         return tensor
     made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     return assign(tensor, fitted(torch.nn.init.dirac_(made, groups), tensor), "dirac_")
@@ -146,12 +150,18 @@ def _drawn(
     shape: tuple[int, ...],
     generator: Generator | None,
     **options: float,
-) -> torch.Tensor:
-    """Random numbers that every process has, the same for every layout of the tensor."""
+) -> torch.Tensor | None:
+    """Random numbers that every process has, the same for every layout of the tensor.
+
+    None for a tensor without data.
+    """
+    if _stays(tensor):
+        return None
     layout = _layout_of(tensor)
     if tensor.is_global:
         layout["sbp"] = (broadcast,) * tensor.placement.ndim
-    return whole(random_source(what, shape, fill, generator, layout, **options))
+    made = random_source(what, shape, fill, generator, layout, **options)
+    return whole(made) if tensor.meta.has_data else None
 
 
 @no_grad
@@ -165,11 +175,13 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
             "orthogonal_: only tensors with 2 or more dimensions are supported, but got "
             f"{tuple(tensor.shape)}"
         )
-    if not tensor.numel() or _stays(tensor):
+    if not tensor.numel():
         return tensor
     rows = tensor.shape[0]
     shape = rows, tensor.numel() // rows
     drawn = _drawn(tensor, "orthogonal_", random_kernels.normal, shape, generator, mean=0, std=1)
+    if drawn is None:
+        return tensor
     wide = rows < shape[1]
     q, r = torch.linalg.qr(drawn.T if wide else drawn)
     q = q * r.diagonal().sign()  # uniform over orthogonal matrices: Mezzadri (2007)
@@ -189,14 +201,14 @@ def sparse_(
         raise OnefoldValueError(
             f"sparse_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
-    if _stays(tensor):
-        return tensor
     shape = tensor.shape[0], tensor.shape[1]
     normal, uniform = random_kernels.normal, random_kernels.uniform
     drawn = _drawn(tensor, "sparse_", normal, shape, generator, mean=0.0, std=std)
-    order = _drawn(tensor, "sparse_", uniform, shape, generator, low=0.0, high=1.0).argsort(0)
-    count = math.ceil(sparsity * shape[0])
-    return assign(tensor, fitted(drawn.scatter(0, order[:count], 0.0), tensor), "sparse_")
+    ranks = _drawn(tensor, "sparse_", uniform, shape, generator, low=0.0, high=1.0)
+    if drawn is None or ranks is None:
+        return tensor
+    zeros = ranks.argsort(0)[: math.ceil(sparsity * shape[0])]
+    return assign(tensor, fitted(drawn.scatter(0, zeros, 0.0), tensor), "sparse_")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ...distributed.world import shortened
 from ...errors import OnefoldValueError
@@ -12,7 +14,7 @@ from ..setting_checks import integer
 from ..stages.stage_plan import StagePlan
 from . import arena
 from .arena import Arena
-from .liveness import buffers_of, live_bytes
+from .liveness import Buffer, buffers_of, live_bytes
 from .program_events import call_events
 from .stage_events import stage_events
 
@@ -36,18 +38,23 @@ class MemoryPlan:
     inputs: int
     live: int
     kept: int
-    arena: Arena = field(repr=False)
-    states: int = 0  # of `persistent`, what the optimizers keep
+    states: int  # of `persistent`, what the optimizers keep
+    buffers: Sequence[Buffer] = field(repr=False)  # of the call
+
+    @cached_property
+    def arena(self) -> Arena:
+        """Where each buffer of the call lies."""
+        return arena.plan(self.buffers)
 
     @property
     def peak(self) -> int:
         """Bytes of the arena that holds all that the call allocates."""
         return self.arena.peak
 
-    @property
+    @cached_property
     def lower_bound(self) -> int:
         """Bytes below which no arena can be: most aligned bytes that are live at once."""
-        return self.arena.lower_bound
+        return arena.lower_bound(self.buffers)
 
     @property
     def ratio(self) -> float:
@@ -93,8 +100,8 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
         live=max(live_bytes(buffers, len(events)), default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
-        arena=arena.plan(buffers),
         states=sum(local_bytes(value.meta, rank) for value in states),
+        buffers=buffers,
     )
 
 
