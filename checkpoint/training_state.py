@@ -84,7 +84,7 @@ def save(
         if here.launched:  # others compare theirs
             digests = {key: digest(described) for key, described in sections.items()}
     except OnefoldError as error:
-        if not here.launched:
+        if not here.launched or here.planned:
             raise
         problem = f"{type(error).__name__}: {error}"
     nonce = agreed(problem, [str(root), step, digests])

@@ -13,6 +13,7 @@ from itertools import pairwise
 from ..distributed.comm_log import table
 from ..engine import boxing
 from ..engine.boxing import BoxingPlan
+from ..engine.boxing.boxing_steps import BoxingStep
 from ..engine.meta import Meta
 from ..engine.placement import Placement
 from .ir import Program, ProgramStep
@@ -21,6 +22,7 @@ from .memory_traffic import local_bytes, readable
 from .stages.stage_plan import StagePlan
 
 _SHOWN_RUNS = 4  # of neighbouring ranks in one row
+_LOOKED_AT = 64  # ranks of a group, where not all send the same
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class RankGroup:
 
     `parameters` counts the elements of parameters and buffers on each of them. The bytes that each
     holds are those of `graph.memory(rank)`, of which `live` is the lower bound of the arena. `sent`
-    and `received` are the most bytes of one of them in a call.
+    and `received` are the most bytes of one of them (of the first 64) in a call.
     """
 
     stages: tuple[int, ...]  # none in a graph without stages
@@ -202,16 +204,22 @@ class _Boxings:
         sent = received = 0
         for plan, count in (*self._common, *own):
             for step in plan.steps:
-                # In collectives of equal shards nobody has more to do than the first.
-                equal = step.kind != "transfer" and is_even(step.before) and is_even(step.after)
-                some = ranks[:1] if equal else ranks
-                inside = set(step.ranks)
+                some = ranks[:1] if _balanced(step) else ranks[:_LOOKED_AT]
+                inside = step.placement.members | step.target.members
                 counts = [step.traffic(rank) for rank in some if rank in inside]
                 if counts and not step.local:
                     size = step.before.dtype.itemsize * count
                     received += size * max(count for count, _ in counts)
                     sent += size * max(count for _, count in counts)
         return sent, received
+
+
+def _balanced(step: BoxingStep) -> bool:
+    """Whether nobody has more to send in a collective than the first rank of those alike."""
+    layouts = (step.before, step.after)
+    dims = [[sbp.dim for sbp in meta.nd_sbp if sbp.is_split] for meta in layouts]
+    once = all(len(set(each)) == len(each) for each in dims)
+    return step.kind != "transfer" and once and all(map(is_even, layouts))
 
 
 def _plans(steps: Iterable[ProgramStep], count: int) -> list[tuple[BoxingPlan, int]]:
