@@ -50,15 +50,20 @@ def whole(x: Tensor) -> torch.Tensor:
 
 def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:
     """The error for what needs the data of a tensor that has none."""
-    if x.is_global and not x.meta.has_data or world().planned:
-        return OnefoldRuntimeError(
-            f"{what}, but tensors of flow.planning() have no data: they have a shape, a dtype and "
-            "a layout (x.shape, x.dtype, x.sbp), and a graph of them has plans (graph.plan(rank), "
-            "graph.memory(rank), graph.summary()). Run the program outside of the block for values"
-        )
+    if world().planned or (x.is_global and not x.meta.has_data):
+        return without_values(what)
     return OnefoldRuntimeError(
         f"{what}, but it has no data, as all that is made with device=\"meta\"; give it data with "
         "module.to_empty(device=...), and values with reset_parameters() or load_state_dict()"
+    )
+
+
+def without_values(what: str) -> OnefoldRuntimeError:
+    """The error for what needs values inside `flow.planning()`."""
+    return OnefoldRuntimeError(
+        f"{what}, but tensors of flow.planning() have no data: they have a shape, a dtype and a "
+        "layout (x.shape, x.dtype, x.sbp), and a graph of them has plans (graph.plan(rank), "
+        "graph.memory(rank), graph.summary()). Run the program outside of the block for values"
     )
 
 
