@@ -6,8 +6,9 @@
 The model of examples/gpt.py in bfloat16 with AdamW, a pipeline (1f1b) of stages that are meshes of
 data parallel x tensor parallel ranks, in a `flow.planning` block. `describe` makes the modules,
 `compile` the plan that all ranks share, `rank` is then one rank's plan, memory and schedule, and
-`summary` the whole job's. Each case runs in a process of its own; `MB` is the most that this
-process held at any time, Python and torch (`import`) included.
+`summary` the whole job's. Seconds are those of the processor, of which planning uses one core. Each
+case runs in a process of its own; `MB` is the most that this process held at any time, Python and
+torch (`import`) included.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ def megabytes() -> float:
 def measure(case: Case) -> timing.Results:
     """Seconds of each part."""
     found: timing.Results = {"import MB": megabytes()}
-    last = time.perf_counter()
+    last = time.process_time()
 
     def lap(name: str) -> None:
         nonlocal last
-        now = time.perf_counter()
+        now = time.process_time()
         found[name], last = now - last, now
 
     with flow.planning(case.ranks) as cluster:
@@ -129,7 +130,15 @@ def main() -> None:
         timing.tell(measure(CASES[args.case]))
         return
     rows: list[timing.Results] = []
-    columns = ("describe s", "compile s", "rank s", "summary s", "groups", "MB before summary", "MB")
+    columns = (
+        "describe s",
+        "compile s",
+        "rank s",
+        "summary s",
+        "groups",
+        "MB before summary",
+        "MB",
+    )
     print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
     for name, case in CASES.items():
         row = timing.apart(__file__, ["--case", name], TIMEOUT)

@@ -53,7 +53,7 @@ def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:
     if world().planned or (x.is_global and not x.meta.has_data):
         return without_values(what)
     return OnefoldRuntimeError(
-        f"{what}, but it has no data, as all that is made with device=\"meta\"; give it data with "
+        f'{what}, but it has no data, as all that is made with device="meta"; give it data with '
         "module.to_empty(device=...), and values with reset_parameters() or load_state_dict()"
     )
 

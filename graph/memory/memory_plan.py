@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -44,7 +46,8 @@ class MemoryPlan:
     @cached_property
     def arena(self) -> Arena:
         """Where each buffer of the call lies."""
-        return arena.plan(self.buffers)
+        with uncollected():
+            return arena.plan(self.buffers)
 
     @property
     def peak(self) -> int:
@@ -54,7 +57,8 @@ class MemoryPlan:
     @cached_property
     def lower_bound(self) -> int:
         """Bytes below which no arena can be: most aligned bytes that are live at once."""
-        return arena.lower_bound(self.buffers)
+        with uncollected():
+            return arena.lower_bound(self.buffers)
 
     @property
     def ratio(self) -> float:
@@ -79,6 +83,19 @@ class MemoryPlan:
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A block without garbage collection, which takes most of the time of making many objects."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+@uncollected()
 def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
     """The memory of one call; with `stages` of a program for each of their micro-batches.
 

@@ -198,7 +198,9 @@ def test_a_trillion_parameters_take_no_memory():
     with flow.planning(4096) as cluster:
         model = Gpt(128, 25600, 51200, cluster.meshes(8, 8)).bfloat16()
         optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
-        inputs = flow.randint(0, 51200, (2**20, 2048), placement=cluster.meshes(8, 8)[0], sbp=(S0, B))
+        inputs = flow.randint(
+            0, 51200, (2**20, 2048), placement=cluster.meshes(8, 8)[0], sbp=(S0, B)
+        )
         local = nn.Linear(10**6, 10**6, device="cuda")
         assert sum(p.numel() for p in model.parameters()) > 1_000_000_000_000
         assert optimizer.param_groups[0]["params"][0].dtype is flow.bfloat16
