@@ -34,7 +34,7 @@ class Cluster:
         >>> len(stages), stages[1].shape, stages[1].flat_ranks[0]
         (64, (8, 8), 64)
         """
-        if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        if not shape or min(shape) < 1:
             raise PlacementError(
                 f"meshes: the sizes of a mesh are integers of at least 1, but got {shape!r}; "
                 "write for instance cluster.meshes(8, 8)"

@@ -65,7 +65,7 @@ class TensorAttributes(TensorMethods):
     @property
     def is_meta(self) -> bool:
         """Whether it has no data: of the "meta" device, planned, or not materialised yet."""
-        shards: object = self.shards
+        shards: object = getattr(self, "shards", ())
         blank = isinstance(shards, tuple) and any(part.is_meta for part in shards)
         return blank or not self.meta.has_data
 

@@ -284,7 +284,8 @@ def describe(meta: Meta) -> str:
     text = f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)}"
     if meta.placement is None:
         return f"{text} {meta.device}"
-    return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {shortened(meta.placement.flat_ranks)}"
+    ranks = shortened(meta.placement.flat_ranks)
+    return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {ranks}"
 
 
 def show(step: ProgramStep) -> str:

@@ -61,6 +61,7 @@ class JobSummary:
 
     def __str__(self) -> str:
         staged = any(group.stages for group in self.groups)
+        rows: list[tuple[str, ...]]
         rows = [("ranks", "count", "parameters", "persistent", "peak", "sent", "received")]
         rows += [_row(group) for group in self.groups]
         if staged:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..async_boxing import steps_with_async_boxing
 from ..ir import Program, ProgramStep, Value
-from .liveness import Event, Key
+from .liveness import Event
 from .storages import Form, Storages, position_of, whole
 
 Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-batch
+Name: TypeAlias = tuple[int, Lane]  # of a value, and of the buffer that was made for it
 
 
 class Work(NamedTuple):
@@ -65,7 +66,7 @@ class _Template:
 
     made: list[list[tuple[int, int]]]  # for each step the new buffers and their bytes
     used: list[tuple[int, int]]  # own buffers, and the last step that uses each
-    others: list[tuple[Key, int]]  # the same of other buffers
+    others: list[tuple[Name, int]]  # the same of other buffers
     outputs: list[tuple[int, bool, Any, Form | None]]  # number, whether an own buffer, which, form
 
 
@@ -77,11 +78,11 @@ class _Events:
         self._storages = Storages(rank)
         shared = tuple(shared)
         self._common = {value.number for value in shared} | alone
-        self._home: dict[Key, Key | None] = {}  # where a value lies; None: not the program's
-        self._forms: dict[Key, Form | None] = {}
+        self._home: dict[Name, Name | None] = {}  # where a value lies; None: not the program's
+        self._forms: dict[Name, Form | None] = {}
         self._labels: list[str] = []
-        self._made: list[list[tuple[Key, int]]] = []
-        self._last: dict[Key, int] = {}
+        self._made: list[list[tuple[Name, int]]] = []
+        self._last: dict[Name, int] = {}
         self._entries: dict[int, list[Value]] = {}  # by the identity of a block's list of steps
         self._templates: dict[Any, _Template] = {}
         self.give((value, None) for value in shared)
@@ -93,10 +94,10 @@ class _Events:
             self._forms[own] = None if position is None else whole(value.meta, position)
             self._home[own] = None
 
-    def _name(self, value: Value, lane: Lane) -> tuple[int, Lane]:
+    def _name(self, value: Value, lane: Lane) -> Name:
         return value.number, None if value.number in self._common else lane
 
-    def _find(self, value: Value, lane: Lane) -> Key:
+    def _find(self, value: Value, lane: Lane) -> Name:
         """The name of a value that is read."""
         name = value.number, None if value.number in self._common else lane
         if name not in self._home:
@@ -110,7 +111,7 @@ class _Events:
         step, lane, reads = work
         index = len(self._labels)
         home, forms, last = self._home, self._forms, self._last
-        names: list[Key | None] = []
+        names: list[Name | None] = []
         held: list[Form | None] = []
         for place, value in enumerate(step.inputs):
             if type(value) is not Value:
@@ -122,8 +123,8 @@ class _Events:
             held.append(forms[name])
             if (lies := home[name]) is not None:
                 last[lies] = index
-        new: dict[Key, int] = {}
-        named: dict[int, Key] = {}  # new memory after the first output that lies in it
+        new: dict[Name, int] = {}
+        named: dict[int, Name] = {}  # new memory after the first output that lies in it
         for value, here in zip(step.outputs, self._storages.made(step, held), strict=True):
             own = self._name(value, lane)
             if here is None:
@@ -201,7 +202,7 @@ class _Events:
     def events(self, wanted: Iterable[tuple[Value, Lane]]) -> list[Event]:
         """The events of all that was done; `wanted` values are there at the end."""
         kept = {self._home.get(self._name(value, lane)) for value, lane in wanted}
-        freed: list[list[Key]] = [[] for _ in self._labels]
+        freed: list[list[Name]] = [[] for _ in self._labels]
         for items in self._made:
             for key, _ in items:
                 if key not in kept:

@@ -100,10 +100,10 @@ class Storages:
     def _made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
-            key = (step.source.meta, step.outputs[0].meta, step.place is None, forms[0])
-            found = self._known.get(key)
+            move = (step.source.meta, step.outputs[0].meta, step.place is None, forms[0])
+            found = self._known.get(move)
             if found is None:
-                found = self._known[key] = (self._boxed(step, forms[0], positions[0]),)
+                found = self._known[move] = (self._boxed(step, forms[0], positions[0]),)
             return found
         if step.origin is HOST:
             return tuple([Made(whole(v.meta, 0), -1, i, 0) for i, v in enumerate(step.outputs)])
