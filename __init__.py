@@ -38,6 +38,7 @@ try:
         sbp as sbp,
     )
     from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
+    from .engine.cluster import planning
     from .engine.dispatch_counters import FallbackWarning
     from .engine.generator import (
         Generator,
@@ -59,7 +60,6 @@ try:
     from .engine.ops import PUBLIC as _PUBLIC, signal as signal
     from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
     from .engine.placement import Placement
-    from .engine.planning import planning
     from .engine.refusal import refusing as _refusing
     from .engine.tensor import Tensor
     from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack

@@ -22,7 +22,7 @@ from pathlib import Path
 import timing
 
 import onefold as flow
-from onefold.engine.planning import Cluster
+from onefold.engine.cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt

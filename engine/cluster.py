@@ -1,4 +1,4 @@
-"""planning: a block in which a cluster of any size is described, and tensors have no data."""
+"""A cluster that is only planned: a block in which tensors have no data, for any number of ranks."""
 
 from __future__ import annotations
 
