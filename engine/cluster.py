@@ -1,4 +1,4 @@
-"""A cluster that is only planned: a block in which tensors have no data, for any number of ranks."""
+"""A cluster that is only planned: a block in which any number of ranks hold no data."""
 
 from __future__ import annotations
 
