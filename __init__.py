@@ -38,6 +38,7 @@ try:
         sbp as sbp,
     )
     from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
+    from .engine.cluster import planning
     from .engine.dispatch_counters import FallbackWarning
     from .engine.generator import (
         Generator,
@@ -148,7 +149,7 @@ __all__ = sorted(
         float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad
-        optim parallel placement preserve_format profiler promote_types save sbp seed
+        optim parallel placement planning preserve_format profiler promote_types save sbp seed
         set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads set_printoptions
         set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
         visualize_layout vmap

@@ -54,6 +54,7 @@ from .engine.autocast import (
     get_autocast_dtype as get_autocast_dtype,
     is_autocast_enabled as is_autocast_enabled,
 )
+from .engine.cluster import planning as planning
 from .engine.dispatch_counters import FallbackWarning as FallbackWarning
 from .engine.generator import (
     Generator as Generator,
@@ -1279,6 +1280,7 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "placement",
+    "planning",
     "poisson_nll_loss",
     "polar",
     "polygamma",

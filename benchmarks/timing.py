@@ -93,6 +93,18 @@ def launched(script: str, words: Sequence[str], timeout: float) -> Results:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, env=env
     )
+    return _told(done)
+
+
+def apart(script: str, words: Sequence[str], timeout: float) -> Results:
+    """What a process of its own tells that runs a benchmark with these words."""
+    command = [sys.executable, str(Path(script).resolve()), *words]
+    return _told(
+        subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    )
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> Results:
     lines = [line for line in done.stdout.splitlines() if "RESULT " in line]
     if done.returncode or not lines:
         raise SystemExit(f"the measurement failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -15,6 +15,7 @@ from ..distributed.collectives import gather_objects
 from ..distributed.json_values import to_text
 from ..distributed.world import world
 from ..engine.grad_mode import no_grad
+from ..engine.values import without_values
 from ..env import TIMEOUT
 from ..errors import CheckpointError, OnefoldError, OnefoldValueError, RankMismatch
 from .background import Copies, Saving
@@ -72,6 +73,8 @@ def save(
         if not saving.told:
             saving.wait()
     here = world()
+    if here.planned:
+        raise without_values("checkpoint.save was called")
     problem = ""
     layout = Layout(Manifest(0))
     root = Path(dir).absolute()

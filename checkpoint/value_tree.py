@@ -13,6 +13,7 @@ from ..distributed.json_values import TAG, Json, Path, decode, encode
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, parse
 from ..engine.tensor import Tensor
+from ..engine.values import without_data
 from ..errors import CheckpointError, OnefoldTypeError
 
 Leaf: TypeAlias = Tensor | torch.Tensor | np.ndarray
@@ -21,7 +22,8 @@ Leaf: TypeAlias = Tensor | torch.Tensor | np.ndarray
 class Description:
     """A nest as JSON, and its tensors by name; a tensor that occurs twice has one name.
 
-    Raises OnefoldTypeError, with the path, for a value of another type than those of state dicts.
+    Raises OnefoldTypeError, with the path, for a value of another type than those of state dicts,
+    and OnefoldRuntimeError for a tensor without data.
 
     >>> Description([1, np.ones(2)]).tree
     [1, {'$': 'array', 'name': '1'}]
@@ -51,6 +53,8 @@ class Description:
         )
 
     def _tensor(self, value: Leaf, path: Path) -> Json:
+        if isinstance(value, Tensor) and value.is_meta:
+            raise without_data(value, f"{'.'.join(path) or 'a tensor'} was to be saved")
         name = self._names.get(id(value))
         if name is None:
             stem = name = ".".join(path) or "value"

@@ -284,7 +284,7 @@ def save_weights(
         if not here.rank:
             path.parent.mkdir(parents=True, exist_ok=True)
     except (OnefoldError, OSError) as error:
-        if not here.launched:
+        if not here.launched or here.planned:
             raise
         problem = str(error)
     nonce = agreed(problem, [str(path), 0, {"model": digest(described)}])

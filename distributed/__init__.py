@@ -25,6 +25,7 @@ from .world import (
     World as World,
     forget_world as forget_world,
     on_world_change as on_world_change,
+    planned_world as planned_world,
     seen_from as seen_from,
     virtual_world as virtual_world,
     world as world,

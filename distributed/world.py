@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from ..env import RANK, WORLD_SIZE
 from ..errors import CommError, OnefoldError, OnefoldRuntimeError, OnefoldValueError, PlacementError
 from .connection import Connection
+
+_SHOWN = 16  # ranks that a text lists one by one
+
+
+def shortened(ranks: Sequence[int]) -> str:
+    """A list of ranks as text; a long one of neighbours by its ends.
+
+    >>> shortened(range(4)), shortened(range(8, 72))
+    ('[0, 1, 2, 3]', '[8, 9, ..., 71]')
+    """
+    first, count = ranks[0] if len(ranks) else 0, len(ranks)
+    if count > _SHOWN and all(rank == first + i for i, rank in enumerate(ranks)):
+        return f"[{first}, {first + 1}, ..., {first + count - 1}]"
+    return str(list(ranks))
 
 
 class World:
@@ -18,7 +32,7 @@ class World:
     None) this process owns every rank, and the world grows when a placement names a new one.
 
     `joins` says whether there are other processes to connect to; a World made only to ask what
-    some rank owns leaves it False.
+    some rank owns leaves it False. In a `planned` world no rank holds data, only shapes.
 
     Example:
         >>> World(rank=2, size=4).owned((0, 2))
@@ -27,9 +41,13 @@ class World:
         (0, 1)
     """
 
-    __slots__ = ("__weakref__", "_connection", "_forked", "_joins", "launched", "rank", "size")
+    __slots__ = (
+        "__weakref__", "_connection", "_forked", "_joins", "launched", "planned", "rank", "size",
+    )  # fmt: skip
 
-    def __init__(self, rank: int | None, size: int, joins: bool = False) -> None:
+    def __init__(
+        self, rank: int | None, size: int, joins: bool = False, planned: bool = False
+    ) -> None:
         if rank is not None and not 0 <= rank < size:
             raise OnefoldValueError(
                 f"rank {rank} is not in a world of {size} ranks: RANK must be 0 to WORLD_SIZE - 1. "
@@ -38,12 +56,15 @@ class World:
         self.rank = rank
         self.size = size
         self.launched = rank is not None
+        self.planned = planned
         self._joins = joins
         self._forked = False
         self._connection: Connection | None = None
 
     def __repr__(self) -> str:
-        """`World(rank 2 of 4)` or `World(virtual, 4 ranks)`."""
+        """`World(rank 2 of 4)`, `World(virtual, 4 ranks)` or `World(planned, 4 ranks)`."""
+        if self.planned:
+            return f"World(planned, {self.size} ranks)"
         if self.launched:
             return f"World(rank {self.rank} of {self.size})"
         return f"World(virtual, {self.size} ranks)"
@@ -79,6 +100,12 @@ class World:
         if self.rank is None:
             self.size = max(self.size, highest + 1)
             return
+        if highest >= self.size and self.planned:
+            raise PlacementError(
+                f"ranks {shortened(ranks)} include {highest}, but flow.planning(size={self.size}) "
+                f"plans a cluster with the ranks 0 to {self.size - 1}. Name fewer ranks, or plan "
+                "more of them."
+            )
         if highest >= self.size:
             raise PlacementError(
                 f"ranks {list(ranks)} include {highest}, but this is rank {self.rank} of a world "
@@ -95,6 +122,11 @@ class World:
         OnefoldRuntimeError in a world that has no other processes.
         """
         if self._connection is None:
+            if self.planned:
+                raise OnefoldRuntimeError(
+                    "data of other ranks was asked for inside flow.planning(), where no rank holds "
+                    "any: ask for plans there, and communicate outside of the block."
+                )
             if self.rank is None:
                 raise OnefoldRuntimeError(
                     "a collective between processes was asked for in a virtual world, where one "
@@ -177,7 +209,8 @@ def on_world_change(listener: Callable[[], None]) -> None:
     """Call `listener` whenever the process's world is replaced.
 
     For caches that hold what depends on the world. Worlds are replaced by `virtual_world`,
-    `seen_from` and `forget_world` only; a virtual world that grows is still the same world.
+    `seen_from`, `planned_world` and `forget_world` only; a virtual world that grows is still the
+    same world.
     """
     _listeners.append(listener)
 
@@ -222,6 +255,19 @@ def seen_from(rank: int, size: int) -> AbstractContextManager[World]:
         (1,)
     """
     return _temporarily(World(rank, size))
+
+
+def planned_world(size: int) -> AbstractContextManager[World]:
+    """A launched world of which only plans are made, for the body of a `with`.
+
+    It is as rank 0 sees it, and placements name any of its ranks. No shard has memory.
+
+    Example:
+        >>> with planned_world(4096) as w:
+        ...     w
+        World(planned, 4096 ranks)
+    """
+    return _temporarily(World(0, size, planned=True))
 
 
 def forget_world() -> None:

@@ -32,7 +32,7 @@ from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
 from .tensor import Tensor, from_shards
 
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")
 
 
 def dual(nd_sbp: NdSbp) -> NdSbp:
@@ -90,14 +90,19 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
 
 
 def read_device(device: str | int | torch.device | None) -> torch.device:
-    """The device that a user named for a local tensor; "cuda" is the current one."""
+    """The device that a user named for a local tensor; "cuda" is the current one.
+
+    While planning it is torch's "meta", where tensors have no data.
+    """
+    if world().planned:
+        return META
     if device is None:
         return CPU
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise OnefoldRuntimeError(
-            f"a device is 'cpu', 'cuda' or 'cuda:N', but got {device!r}"
+            f"a device is 'cpu', 'cuda', 'cuda:N' or 'meta', but got {device!r}"
         ) from error
     if found.type != "cuda":
         return found
@@ -185,6 +190,12 @@ class _LocalToGlobal:
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
 
 
+def _tells() -> bool:
+    """Whether there are other processes, which are told of the parts that this one joins."""
+    here = world()
+    return here.launched and not here.planned
+
+
 def _read_join(
     x: Tensor, placement: object, sbp: SbpLike | None, check_meta: bool
 ) -> tuple[Placement, NdSbp]:
@@ -193,7 +204,7 @@ def _read_join(
             f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
             'placement=flow.placement("cpu", ranks=[0, 1])'
         )
-    told = check_meta and world().launched  # a part that is not joined may have any shape
+    told = check_meta and _tells()  # a part that is not joined may have any shape
     counts = not told or not isinstance(placement, Placement) or bool(placement.owned)
     return read_layout(placement, sbp, x.shape if counts else None, "local_to_global")
 
@@ -223,7 +234,7 @@ def local_to_global(
     try:
         to_placement, nd_sbp = _read_join(self, placement, sbp, check_meta)
     except OnefoldValueError as error:
-        if check_meta and world().launched:
+        if check_meta and _tells():
             tell_problem(error)  # the others wait to hear of this part
         raise
     if interpreter.capturing():
@@ -319,7 +330,8 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
             "a global tensor cannot become local while a graph is captured; convert its outputs"
         )
     if not self.shards:
-        empty = torch.empty(0, dtype=self.dtype)
+        shape = (0,) if self.meta.has_data else self.meta.local_shape(0)
+        empty = torch.empty(shape, dtype=self.dtype, device=None if self.meta.has_data else META)
         return from_shards((empty,), Meta.of(empty.shape, self.dtype, device=empty.device))
     part = self.shards[0].clone() if copy else self.shards[0]
     y = from_shards((part,), Meta.of(part.shape, part.dtype, device=part.device))
@@ -337,7 +349,7 @@ def check_meta_consistency(self: Tensor) -> None:
     Raises RankMismatch on every process, naming the ranks that differ and their lines.
     """
     here = world()
-    if not here.launched:
+    if not _tells():
         return
     told = collectives.gather_objects((repr(self.meta), user_line()), tuple(range(here.size)))
     for rank, (meta, line) in enumerate(told):

@@ -115,7 +115,7 @@ class Generator:
         """Set a random seed and return it; in a launched world rank 0's, so all must call it."""
         drawn = secrets.randbits(63)
         here = world()
-        if here.launched:
+        if here.launched and not here.planned:
             drawn = gather_objects(drawn, tuple(range(here.size)))[0]
         self.manual_seed(drawn)
         return self._seed

@@ -9,7 +9,7 @@ import torch
 from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import OnefoldError, RankMismatch, ShapeError, user_line
-from .meta import Meta
+from .meta import Meta, blank_shards
 from .placement import Placement
 from .sbp import NdSbp, short
 from .tensor import Tensor
@@ -30,7 +30,7 @@ def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> P
     Collective over the job then. Raises RankMismatch when processes disagree on what they join.
     """
     here = world()
-    if not here.launched or not check_meta:
+    if not here.launched or here.planned or not check_meta:
         return Parts([tuple(x.shape)] * placement.num_ranks, x.dtype, x.requires_grad)
     mine = (tuple(x.shape), x.dtype, repr(placement), short(nd_sbp), x.requires_grad)
     all_ranks = tuple(range(here.size))
@@ -97,6 +97,8 @@ def own_parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
     placement, owned = meta.placement, meta.placement.owned
     if not owned:
         return ()
+    if not meta.has_data or not x.meta.has_data:
+        return blank_shards(meta)
     part = x.shards[0].clone() if copy else x.shards[0]
     axes = [axis for axis, sbp in enumerate(meta.nd_sbp) if sbp.kind == "B"]
     if not world().launched or not axes:

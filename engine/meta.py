@@ -48,6 +48,7 @@ class Meta:
     device: torch.device | None
     partial: bool  # on some axis
     shardwise: bool  # one floating, nowhere partial shard here: arithmetic on it keeps the meta
+    has_data: bool  # not on torch's "meta" device, nor of a cluster that is only planned
     _boxes: dict[int, Box]
 
     @staticmethod
@@ -78,6 +79,10 @@ class Meta:
                 and not found.partial
                 and (placement is None or len(placement.owned) == 1)
             )
+            if placement is None:
+                found.has_data = device is None or device.type != "meta"
+            else:
+                found.has_data = not placement.planned
             found._boxes = {}
             _interned[key] = found
         return found
@@ -171,6 +176,18 @@ class Meta:
 
 
 _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
+
+
+def blank_shards(meta: Meta) -> tuple[torch.Tensor, ...]:
+    """Shards of this process without data, on torch's "meta" device: shapes, strides and a dtype.
+
+    >>> blank_shards(Meta.of((4, 5), torch.float32, device=torch.device("meta")))
+    (tensor(..., device='meta', size=(4, 5)),)
+    """
+    owned = (0,) if meta.placement is None else meta.placement.owned
+    return tuple(
+        [torch.empty(meta.local_shape(at), dtype=meta.dtype, device="meta") for at in owned]
+    )
 
 
 def check_nd_sbp(shape: Sequence[int], nd_sbp: Sequence[Sbp]) -> None:

@@ -47,9 +47,11 @@ class Placement:
     device_type: str
     shape: tuple[int, ...]  # of the mesh
     flat_ranks: tuple[int, ...]  # in row-major mesh order
+    members: frozenset[int]  # the same without an order
     position: dict[int, int]  # rank -> index in flat_ranks
     strides: tuple[int, ...]  # of a row-major mesh of this shape
     owned: tuple[int, ...]  # positions whose rank this process owns
+    planned: bool  # whether no rank holds data: it was made inside `flow.planning()`
 
     @overload
     def __new__(cls, type: str, ranks: Ranks) -> Placement: ...
@@ -76,6 +78,8 @@ class Placement:
             found = object.__new__(cls)
             found.device_type, found.shape, found.flat_ranks = key
             found.owned = here.owned(flat)
+            found.planned = here.planned
+            found.members = frozenset(flat)
             found.position = {rank: index for index, rank in enumerate(flat)}
             found.strides = tuple([prod(mesh.shape[axis + 1 :]) for axis in range(mesh.ndim)])
             table[key] = found
@@ -121,7 +125,9 @@ class Placement:
         return tuple(base + m for m in members)
 
     def device(self, rank: int) -> torch.device:
-        """The torch device on which `rank` keeps its shard."""
+        """The torch device on which `rank` keeps its shard; torch's "meta" while planning."""
+        if self.planned:
+            return torch.device("meta")
         if self.device_type == "cpu":
             return torch.device("cpu")
         return torch.device("cuda", cuda_index(rank))
@@ -142,6 +148,8 @@ def _read_type(type: object) -> str:
             f"{type!r}; {_EXAMPLE}"
         )
     if type == "cuda":
+        if world().planned:  # a cluster that may be elsewhere
+            return "cuda"
         if DEVICE.read() == "cpu":
             return "cpu"
         if not torch.cuda.is_available():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from .generated import function
-from .meta import Meta
+from .meta import Meta, blank_shards
 from .names import Function
 from .op import Attributes, Bound, Kernel, Local, Metas, Op
 from .placement import Placement
@@ -116,6 +116,8 @@ def runner(
     With it the function of torch tensors, where each tensor has one shard and the op one output.
     """
     several = op.num_outputs != 1
+    if not outputs[0].has_data:
+        return (partial(_blanks, outputs) if several else partial(_blank, outputs[0])), None
     owned = (0,) if placement is None else placement.owned
     if not owned:
         empty = ((),) * len(outputs) if several else ()
@@ -144,6 +146,15 @@ def runner(
         return tuple([results[position] for position in sources])
 
     return run, None
+
+
+def _blank(output: Meta, *inputs: object) -> tuple[object, ...]:
+    """What runs in place of a kernel where tensors have no data."""
+    return blank_shards(output)
+
+
+def _blanks(outputs: tuple[Meta, ...], *inputs: object) -> tuple[object, ...]:
+    return tuple([blank_shards(output) for output in outputs])
 
 
 def _distinct(metas: Metas, outputs: tuple[Meta, ...], placement: Placement) -> list[int]:

@@ -64,7 +64,10 @@ class TensorAttributes(TensorMethods):
 
     @property
     def is_meta(self) -> bool:
-        return self.meta.device_type == "meta"
+        """Whether it has no data: of the "meta" device, planned, or not materialised yet."""
+        shards: object = getattr(self, "shards", ())
+        blank = isinstance(shards, tuple) and any(part.is_meta for part in shards)
+        return blank or not self.meta.has_data
 
     @property
     def global_id(self) -> int:

@@ -15,7 +15,8 @@ from . import boxing, interpreter
 from .autograd_tape import Leaf
 from .meta import Meta
 from .names import names, register_function
-from .sbp import broadcast
+from .op import blank
+from .sbp import broadcast, short
 from .tensor import Tensor, from_shards
 
 
@@ -32,6 +33,8 @@ def whole(x: Tensor) -> torch.Tensor:
             f"at {user_line()}"
         )
     meta = x.meta
+    if x.is_meta:
+        raise without_data(x, f"the value of {described(x)} was asked for at {user_line()}")
     if meta.placement is None:
         return x.shards[0]
     if not meta.is_whole:
@@ -43,6 +46,31 @@ def whole(x: Tensor) -> torch.Tensor:
     if here.launched and len(meta.placement.flat_ranks) < here.size:
         return _to_everyone(meta, shards)
     return shards[0]
+
+
+def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:
+    """The error for what needs the data of a tensor that has none."""
+    if world().planned or (x.is_global and not x.meta.has_data):
+        return without_values(what)
+    return OnefoldRuntimeError(
+        f'{what}, but it has no data, as all that is made with device="meta"; give it data with '
+        "module.to_empty(device=...), and values with reset_parameters() or load_state_dict()"
+    )
+
+
+def without_values(what: str) -> OnefoldRuntimeError:
+    """The error for what needs values inside `flow.planning()`."""
+    return OnefoldRuntimeError(
+        f"{what}, but tensors of flow.planning() have no data: they have a shape, a dtype and a "
+        "layout (x.shape, x.dtype, x.sbp), and a graph of them has plans (graph.plan(rank), "
+        "graph.memory(rank), graph.summary()). Run the program outside of the block for values"
+    )
+
+
+def described(x: Tensor) -> str:
+    """A tensor in an error."""
+    text = f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
+    return f"{text} {short(x.meta.nd_sbp)}" if x.is_global else text
 
 
 def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -63,6 +91,8 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
 
     A cpu tensor that is local shares its memory with the array, as far as `to_torch` does.
     """
+    if self.is_meta:
+        whole(self)  # raises: there is no data
     try:
         array = to_torch(self).cpu().resolve_conj().numpy()
     except TypeError as error:
@@ -97,6 +127,8 @@ def to_torch(self: Tensor) -> torch.Tensor:
     Shared memory is not written by onefold: an in-place method or an optimizer gives `self` new
     memory first. What the caller writes there, `self` shows.
     """
+    if self.is_local and self.is_meta and not world().planned:
+        return self.shards[0]  # torch has such tensors, too
     value = whole(self)
     if self.is_local:
         self.shared = True
@@ -106,7 +138,10 @@ def to_torch(self: Tensor) -> torch.Tensor:
 
 @register_function
 def describe(self: Tensor) -> str:
-    """What `print(x)` shows: the logical value, then layout and gradient state."""
+    """What `print(x)` shows: the logical value, then layout and gradient state.
+
+    Of a tensor without data the size stands for the value.
+    """
     parts = []
     if self.is_global and not interpreter.capturing():
         parts = [f"placement={self.placement!r}", f"sbp={self.sbp!r}"]
@@ -115,8 +150,12 @@ def describe(self: Tensor) -> str:
         parts.append("requires_grad=True" if leaf else f"grad_fn={self.node.name()}")
     if interpreter.capturing():
         return f"tensor(captured: {self.meta!r})"
-    value = whole(self)
-    text = repr(value.cpu() if self.is_global else value)  # the same on every process
+    if self.is_meta:
+        text = repr(blank(self.meta))
+        text = text.replace("device='meta', ", "") if self.is_global else text
+    else:
+        value = whole(self)
+        text = repr(value.cpu() if self.is_global else value)  # the same on every process
     if not parts:
         return text
     return f"{text[:-1]}, {', '.join(parts)})"
@@ -128,7 +167,8 @@ def to_format(self: Tensor, spec: str) -> str:
 
     As in torch, a Parameter without spec is its `str` too.
     """
-    if self.ndim == 0 and not interpreter.capturing() and (spec or type(self) is Tensor):
+    number = self.ndim == 0 and not interpreter.capturing() and (spec or not self.is_meta)
+    if number and (spec or type(self) is Tensor):
         return format(item(self), spec)
     if not spec:
         return str(self)

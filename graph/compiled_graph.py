@@ -10,11 +10,12 @@ from typing import TypeAlias
 import torch
 
 from ..distributed import origins
+from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.commit import restored
 from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
-from ..engine.meta import Meta
+from ..engine.meta import Meta, blank_shards
 from ..engine.tensor import Tensor, from_shards
 from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
@@ -22,6 +23,7 @@ from .capture import Capture, Read
 from .debug_log import Debug
 from .graph_config import GraphConfig, GraphModule
 from .ir import Clipping, Program, value_in, verify
+from .job_summary import JobSummary, summarize
 from .memory.memory_plan import MemoryPlan, plan_memory
 from .memory_traffic import summary
 from .micro_batches import micro_metas, place_draws, whole_inputs
@@ -59,7 +61,8 @@ class Compiled:
     """A program, and the structure of its inputs and outputs."""
 
     program: Program
-    executable: Executor
+    stages: StagePlan | None  # of a graph with stages
+    cuda_graph: bool
     returned: object  # the tree that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
@@ -77,15 +80,28 @@ class Compiled:
             self.memory_plans[rank] = found
         return found
 
-    @property
-    def stages(self) -> StagePlan | None:
-        """The plan of a graph with stages."""
-        return self.executable.plan if isinstance(self.executable, Pipeline) else None
+    @cached_property
+    def executable(self) -> Executor:
+        """What runs the program for the ranks of this process."""
+        if self.stages is None:
+            return Executable(self.program, self.cuda_graph)
+        return Pipeline(self.stages)
+
+    def blank_outputs(self) -> list[Tensor]:
+        """Tensors without data, laid out as the outputs of a call."""
+        end = self.program if self.stages is None else self.stages.staged.end.program
+        return [from_shards(blank_shards(value.meta), value.meta) for value in end.outputs]
+
+    @cached_property
+    def summary(self) -> JobSummary:
+        """What all ranks need and do, those that are alike together."""
+        return summarize(self.program, self.stages)
 
     def plan(self, rank: int) -> str:
         """What a rank does, a line a step."""
         text = self.program.text(rank) if self.stages is None else self.stages.text(rank)
-        graphs = self.executable.cuda_graphs()
+        runs = self.cuda_graph and not world().planned
+        graphs = self.executable.cuda_graphs() if runs else ""
         return "\n".join(filter(None, [text, summary(self.program.steps, rank), graphs]))
 
     def schedule(self) -> str:
@@ -154,7 +170,7 @@ def compile_graph(
     debug.stage("captured", before)
     verify(before)
     compilation = Compilation(config, ranks, metas, whole, zero, state.updates)
-    executable: Executor
+    plan = None
     if ranks:
         program = rewritten(before, compilation, "micro-batch")
         end = replace(compilation, read_later=frozenset(kept_by_outputs(program)))
@@ -162,14 +178,16 @@ def compile_graph(
         def finish(program: Program) -> Program:
             return rewritten(program, end, "end")
 
-        executable = Pipeline(compile_stages(program, ranks, config, metas, whole, finish))
+        plan = compile_stages(program, ranks, config, metas, whole, finish)
     else:
         program = rewritten(before, compilation, "micro-batch", "call", "end")
-        executable = Executable(program, config.cuda_graph)
+    compiled = Compiled(program, plan, config.cuda_graph, returned, before)
+    if not world().planned:
+        compiled.executable  # noqa: B018 - errors are raised now
     debug.stage("rewritten by the passes", program)
     zero.store()
     debug.finish(program)
-    return Compiled(program, executable, returned, before)
+    return compiled
 
 
 def _capture(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from ..distributed.world import shortened
 from ..engine.autograd_tape import Edge
 from ..engine.meta import Meta
 from ..engine.op import Op
@@ -283,7 +284,8 @@ def describe(meta: Meta) -> str:
     text = f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)}"
     if meta.placement is None:
         return f"{text} {meta.device}"
-    return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {list(meta.placement.flat_ranks)}"
+    ranks = shortened(meta.placement.flat_ranks)
+    return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {ranks}"
 
 
 def show(step: ProgramStep) -> str:

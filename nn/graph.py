@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import graph as on_demand
 from ..distributed import origins
+from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.autocast import Autocast
 from ..engine.commit import Change
@@ -25,6 +26,7 @@ from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
 from ..graph.ir import Program
+from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
@@ -217,6 +219,8 @@ class Graph:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
+        if world().planned:
+            return compiled.arrange(compiled.blank_outputs())
         last = [self._count_step] if self._optimizers else []
         run: Callable[..., list[Tensor]] = compiled.executable.run
         if origins.state.on:
@@ -412,6 +416,13 @@ class Graph:
         compiled = self._latest("simulate")
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
         return found
+
+    def summary(self) -> JobSummary:
+        """What every rank holds and sends in a call of the latest used compiled graph; it prints.
+
+        Ranks that do the same are one row. Raises OnefoldRuntimeError before the first compile.
+        """
+        return self._latest("summary").summary
 
     def __repr__(self) -> str:
         tree = GraphTree(self.program, self._debug.op_lines)

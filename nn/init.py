@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 
 import torch
 
+from ..distributed.world import world
 from ..engine.argument_types import TypedLayout
 from ..engine.boundaries import refusing_functions
 from ..engine.generator import Generator
@@ -39,11 +40,19 @@ def unset() -> Iterator[None]:
         _unset.reset(token)
 
 
+def _stays(x: Tensor) -> bool:
+    """Whether nothing is drawn for a tensor: inside `unset`, and on the meta device as in torch.
+
+    While planning the numbers of random calls are those of a run.
+    """
+    return _unset.get() or not (x.meta.has_data or world().planned)
+
+
 @no_grad
 def _fill(
     x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
 ) -> Tensor:
-    if _unset.get():
+    if _stays(x):
         return x
     made = random_source(what, x.shape, fill, generator, _layout_of(x), **options)
     return assign(x, made, what)
@@ -85,7 +94,7 @@ def trunc_normal_(
 @no_grad
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
-    if _unset.get():
+    if _stays(tensor):
         return tensor
     return assign(tensor, full_like(tensor, val), "constant_")
 
@@ -107,6 +116,8 @@ def eye_(tensor: Tensor) -> Tensor:
         raise OnefoldValueError(
             f"eye_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
+    if not tensor.meta.has_data:
+        return tensor
     return assign(tensor, identity(*tensor.shape, **_layout_of(tensor)), "eye_")
 
 
@@ -126,6 +137,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise OnefoldValueError(
             f"dirac_: dim 0 must be divisible by groups, but got {tuple(tensor.shape)} and {groups}"
         )
+    if not tensor.meta.has_data:
+        return tensor
     made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     return assign(tensor, fitted(torch.nn.init.dirac_(made, groups), tensor), "dirac_")
 
@@ -137,12 +150,18 @@ def _drawn(
     shape: tuple[int, ...],
     generator: Generator | None,
     **options: float,
-) -> torch.Tensor:
-    """Random numbers that every process has, the same for every layout of the tensor."""
+) -> torch.Tensor | None:
+    """Random numbers that every process has, the same for every layout of the tensor.
+
+    None for a tensor without data.
+    """
+    if _stays(tensor):
+        return None
     layout = _layout_of(tensor)
     if tensor.is_global:
         layout["sbp"] = (broadcast,) * tensor.placement.ndim
-    return whole(random_source(what, shape, fill, generator, layout, **options))
+    made = random_source(what, shape, fill, generator, layout, **options)
+    return whole(made) if tensor.meta.has_data else None
 
 
 @no_grad
@@ -161,6 +180,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     rows = tensor.shape[0]
     shape = rows, tensor.numel() // rows
     drawn = _drawn(tensor, "orthogonal_", random_kernels.normal, shape, generator, mean=0, std=1)
+    if drawn is None:
+        return tensor
     wide = rows < shape[1]
     q, r = torch.linalg.qr(drawn.T if wide else drawn)
     q = q * r.diagonal().sign()  # uniform over orthogonal matrices: Mezzadri (2007)
@@ -183,9 +204,11 @@ def sparse_(
     shape = tensor.shape[0], tensor.shape[1]
     normal, uniform = random_kernels.normal, random_kernels.uniform
     drawn = _drawn(tensor, "sparse_", normal, shape, generator, mean=0.0, std=std)
-    order = _drawn(tensor, "sparse_", uniform, shape, generator, low=0.0, high=1.0).argsort(0)
-    count = math.ceil(sparsity * shape[0])
-    return assign(tensor, fitted(drawn.scatter(0, order[:count], 0.0), tensor), "sparse_")
+    ranks = _drawn(tensor, "sparse_", uniform, shape, generator, low=0.0, high=1.0)
+    if drawn is None or ranks is None:
+        return tensor
+    zeros = ranks.argsort(0)[: math.ceil(sparsity * shape[0])]
+    return assign(tensor, fitted(drawn.scatter(0, zeros, 0.0), tensor), "sparse_")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

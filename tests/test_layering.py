@@ -53,7 +53,7 @@ ENGINE = (
     ("refusal",),
     ("boundaries",),
     ("placement",),
-    ("placed_device",),
+    ("cluster", "placed_device"),
     ("sbp", "env_api"),
     ("argument_types", "global_mode"),
     ("meta",),

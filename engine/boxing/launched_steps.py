@@ -91,7 +91,9 @@ def _at_once(step: AllReduce, rank: int) -> bool:
     """Whether the back end's own all_reduce gives the bits that are asked for."""
     dtype = step.before.dtype
     exact = not (dtype.is_floating_point or dtype.is_complex)
-    nccl = step.placement.device_type == "cuda" and not world().connection().staged
+    here = world()
+    cuda = step.placement.device_type == "cuda"
+    nccl = cuda and (here.planned or not here.connection().staged)
     return exact or nccl or (len(step.group(rank)) == 2 and step.reduction == "sum")
 
 

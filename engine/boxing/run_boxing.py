@@ -11,7 +11,8 @@ import torch
 from ...distributed import comm_log, origins
 from ...distributed.wait import current_op
 from ...distributed.world import world
-from ...errors import user_line
+from ...errors import OnefoldRuntimeError, user_line
+from ..meta import blank_shards
 from ..sbp import broadcast
 from . import launched_steps, virtual_steps
 from .boxing_plan import BoxingPlan
@@ -41,10 +42,11 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         for step in plan.steps:
             log(step, op)
     here = world()
+    if shards and shards[0].is_meta:
+        return _without_data(plan)
     program: Callable[[Shards], Shards] | None = plan.programs.get(here.rank)
     if program is None:
-        made = _virtual(plan) if here.rank is None else _launched(plan, here.rank)
-        program = plan.programs[here.rank] = made
+        program = plan.programs[here.rank] = _program(plan, here.rank)
     if not here.launched:
         return _watched(program, shards, op)
     if origins.state.on:
@@ -73,7 +75,7 @@ def start(
     it is done at once.
     """
     here = world()
-    if here.rank is None or not plan.communicates:
+    if here.rank is None or not plan.communicates or not plan.dst.has_data:
         shards = run(plan, shards, op)
         return lambda: shards
     for step in plan.steps:
@@ -149,6 +151,23 @@ def _in_two(
         return finish
 
     return begin
+
+
+def _program(plan: BoxingPlan, rank: int | None) -> Callable[[Shards], Shards]:
+    if not plan.dst.has_data:
+        return lambda shards: blank_shards(plan.dst)
+    return _virtual(plan) if rank is None else _launched(plan, rank)
+
+
+def _without_data(plan: BoxingPlan) -> Shards:
+    """The shards of `plan.dst` where those of `plan.src` have no data."""
+    moves = plan.communicates and plan.dst.placement is not plan.src.placement
+    if moves and plan.dst.has_data and world().launched:  # who is not a member cannot know
+        raise OnefoldRuntimeError(
+            f"a tensor without data, {plan.src!r}, cannot move to other ranks: make it where it "
+            "belongs, or give it data first (module.to_empty(device=...), reset_parameters())"
+        )
+    return blank_shards(plan.dst)
 
 
 def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:

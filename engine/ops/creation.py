@@ -23,7 +23,7 @@ from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, 
 from ..convert import read_device, read_layout
 from ..global_mode import layout_of_new
 from ..grad_attributes import set_requires_grad
-from ..meta import Box, Meta, Shape
+from ..meta import Box, Meta, Shape, blank_shards
 from ..names import register_function
 from ..out_tensors import give_to, made_for
 from ..placed_device import PlacedDevice
@@ -125,6 +125,8 @@ def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
 
 def shards_of(meta: Meta, maker: Maker) -> tuple[torch.Tensor, ...]:
     """The parts of a new tensor on the ranks that this process owns; each distinct one once."""
+    if not meta.has_data:
+        return blank_shards(meta)
     if meta.placement is None:
         assert meta.device is not None
         return (maker(((0,) * meta.ndim, tuple(meta.shape)), meta.device),)

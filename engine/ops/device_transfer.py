@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
+from ...errors import (
+    OnefoldNotImplementedError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    ShapeError,
+)
 from .. import global_mode, interpreter
 from ..argument_types import DeviceLike
 from ..autograd_tape import Node
@@ -34,6 +39,12 @@ _TO_DEVICE = _ToDevice()
 def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
+    if not x.meta.has_data:
+        raise OnefoldNotImplementedError(
+            f"Cannot copy out of meta tensor; no data: {x.meta!r} was to go to {device}. Use "
+            "module.to_empty(device=...) where a module leaves the meta device, or "
+            "flow.empty_like(x, device=...) for a tensor"
+        )
     y = from_shards((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
     if x.node is not None and interpreter.is_grad_enabled():
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)

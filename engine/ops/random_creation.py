@@ -81,6 +81,8 @@ def _only_placed(
     if not isinstance(dtype, torch.dtype) or layout_of_new(device) is not None:
         return None
     here = read_device(device)
+    if here.type == "meta":
+        return None
     return _local_draw(pick(fill, here.type), shape, dtype, here)
 
 

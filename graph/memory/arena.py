@@ -20,6 +20,7 @@ from .liveness import Buffer, live_bytes
 ALIGNMENT = 64  # bytes; every offset is a multiple
 TRIES = 10_000  # placements that may be spent on improving one plan
 ENOUGH = 1.0005  # a ratio with which no more is tried
+ENOUGH_OF_MANY = 1.02  # the same for more than `TRIES` buffers, each order of which takes a second
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 _STUCK = 8  # rounds without success before a fresh start
 _NOISE = 0.5  # of the logarithm of sizes, in a fresh start
@@ -74,15 +75,16 @@ def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
         return Arena((), (), 0, 0)
     work = _Work(buffers)
     bound = lower_bound(buffers)
+    enough = ENOUGH if len(buffers) <= TRIES else ENOUGH_OF_MANY
     found: list[tuple[int, Ints, Ints, Fit]] = []
     for key, fit in _ORDERS:
         order = np.lexsort(key(work)[::-1])  # its last key is the first to decide
         offsets = work.place(order, fit)
         found.append((work.peak(offsets), offsets, order, fit))
-        if found[-1][0] <= ENOUGH * bound:
+        if found[-1][0] <= enough * bound:
             break
     peak, best, order, fit = min(found, key=lambda plan: plan[0])
-    if peak > ENOUGH * bound and tries:
+    if peak > enough * bound and tries:
         best = _improved(work, best, order, fit, bound, tries)
     return Arena(tuple(buffers), tuple(best.tolist()), work.peak(best), bound)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from ...distributed.world import shortened
 from ...errors import OnefoldValueError
 from ..ir import UPDATE, Program
 from ..memory_traffic import local_bytes
@@ -11,7 +16,7 @@ from ..setting_checks import integer
 from ..stages.stage_plan import StagePlan
 from . import arena
 from .arena import Arena
-from .liveness import buffers_of, live_bytes
+from .liveness import Buffer, buffers_of, live_bytes
 from .program_events import call_events
 from .stage_events import stage_events
 
@@ -36,17 +41,25 @@ class MemoryPlan:
     live: int
     kept: int
     moment: str  # the first step during which `live` bytes are live, and its place in the call
-    arena: Arena = field(repr=False)
+    states: int  # of `persistent`, what the optimizers keep
+    buffers: Sequence[Buffer] = field(repr=False)  # of the call
+
+    @cached_property
+    def arena(self) -> Arena:
+        """Where each buffer of the call lies."""
+        with uncollected():
+            return arena.plan(self.buffers)
 
     @property
     def peak(self) -> int:
         """Bytes of the arena that holds all that the call allocates."""
         return self.arena.peak
 
-    @property
+    @cached_property
     def lower_bound(self) -> int:
         """Bytes below which no arena can be: most aligned bytes that are live at once."""
-        return self.arena.lower_bound
+        with uncollected():
+            return arena.lower_bound(self.buffers)
 
     @property
     def ratio(self) -> float:
@@ -71,6 +84,19 @@ class MemoryPlan:
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A block without garbage collection, which takes most of the time of making many objects."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+@uncollected()
 def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
     """The memory of one call; with `stages` of a program for each of their micro-batches.
 
@@ -80,7 +106,8 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     events = call_events(program, rank) if stages is None else stage_events(stages, rank)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
-    kept = [*(variable.value for variable in program.variables), *program.states]
+    states = (program if stages is None else stages.staged.end.program).states
+    kept = [*(variable.value for variable in program.variables), *states]
     count = 1 if stages is None else stages.schedule.micro_batches
     live = live_bytes(buffers, len(events))
     at = live.index(max(live)) if live else 0
@@ -94,7 +121,8 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
         live=max(live, default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
         moment=f"{events[at].label}, {at + 1} of {len(events)}" if live else "",
-        arena=arena.plan(buffers),
+        states=sum(local_bytes(value.meta, rank) for value in states),
+        buffers=buffers,
     )
 
 
@@ -103,11 +131,12 @@ def _check_rank(program: Program, rank: int) -> None:
     values = [*program.inputs, *(variable.value for variable in program.variables)]
     # The numbers of an update are local, wherever its parameters are.
     values += [x for step in program.steps if step.scope != UPDATE for x in step.outputs]
-    metas = [value.meta for value in values]
-    members = {r for m in metas if m.placement is not None for r in m.placement.flat_ranks}
-    everywhere = any(meta.placement is None for meta in metas)
-    if rank not in members and not (everywhere and rank >= 0):
+    placements = {value.meta.placement for value in values}
+    everywhere = None in placements
+    members = [placement.members for placement in placements if placement is not None]
+    if not any(rank in each for each in members) and not (everywhere and rank >= 0):
+        there = shortened(sorted(frozenset().union(*members)))
         raise OnefoldValueError(
-            f"memory: rank {rank} is in none of the program's placements, whose ranks are "
-            f"{sorted(members)}; ask about one of those"
+            f"memory: rank {rank} is in none of the program's placements, whose ranks are {there}; "
+            "ask about one of those"
         )

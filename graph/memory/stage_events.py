@@ -12,7 +12,7 @@ from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
 from ..stages.stage_plan import Instruction, Message, StagePlan
 from .liveness import Event
-from .program_events import Lane, Work, events_of, planned
+from .program_events import Block, Lane, Work, events_of, planned
 
 
 def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
@@ -32,7 +32,7 @@ class _Events:
         self.rank = rank
         self.posted = posted
         self.count = plan.schedule.micro_batches
-        self.work: list[Work] = []
+        self.work: list[Work | Block] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
         self.numbers = count(-1, -1)  # of values that only the plan has
@@ -70,10 +70,11 @@ class _Events:
             [(value, None) for value in staged.slices.inputs],
             [*(variable.value for variable in program.variables), *staged.end.program.states],
             kept,
+            self.common,
         )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
-        self.work.append(Work(step, lane, tuple([self._lane(v, lane) for v in step.inputs])))
+        self.work.append(Work(step, lane))
 
     def _drop(self, values: Sequence[Value], lane: Lane) -> None:
         self.work.append(Work(planned("drop", values), lane))
@@ -98,24 +99,26 @@ class _Events:
             for transfer in self.staged.transfers:
                 if transfer.target == part:
                     self._add(transfer.step, lane)
-        for step in self.staged.segments[part]:
-            self._add(step, lane)
+        self.work.append(Block(self.staged.segments[part], lane))
         self._add_up(self.sums.get(part, ()), lane)
 
     def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
+        taken = []  # by sums that are there already
         for value in values:
             before = self.totals.get(value.number)
             at = self._lane(value, lane)
             if before is None:
                 self.totals[value.number] = value, at
                 continue
-            if before[0] is not value:  # a sum already, which takes it
-                self._drop([value], at)
+            if before[0] is not value:
+                taken.append(value)
                 continue
             total = Value(next(self.numbers), value.meta)
             add = planned("add", (value, value), (total,))
             self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
+        if taken:
+            self._drop(taken, lane)
 
     def _end(self) -> list[tuple[Value, Lane]]:
         """What is done once, after all; what stays."""

@@ -65,6 +65,16 @@ def whole(meta: Meta, position: int) -> Form:
     return Form(shape, torch.empty(shape, device="meta").stride())
 
 
+class _Followed(Local):
+    """A rank as fake tensors can follow it: with torch's references, whatever its device."""
+
+    __slots__ = ()
+
+    @property
+    def device_type(self) -> str:
+        return "cpu"
+
+
 class Storages:
     """The storages of one rank; equal steps on equal shards are computed once."""
 
@@ -72,6 +82,7 @@ class Storages:
         self.rank = rank
         self._mode = FakeTensorMode()
         self._known: dict[Any, tuple[Made | None, ...]] = {}
+        self._of_step: dict[Any, tuple[Made | None, ...]] = {}  # by identity: it runs many times
 
     def made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         """For each output of the step where it lies, None if this rank has no shard of it.
@@ -80,9 +91,20 @@ class Storages:
         """
         if not step.outputs:
             return ()
+        key = (id(step), *forms)
+        found = self._of_step.get(key)
+        if found is None:
+            found = self._of_step[key] = self._made(step, forms)
+        return found
+
+    def _made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
-            return (self._boxed(step, forms[0], positions[0]),)
+            move = (step.source.meta, step.outputs[0].meta, step.place is None, forms[0])
+            found = self._known.get(move)
+            if found is None:
+                found = self._known[move] = (self._boxed(step, forms[0], positions[0]),)
+            return found
         if step.origin is HOST:
             return tuple([Made(whole(v.meta, 0), -1, i, 0) for i, v in enumerate(step.outputs)])
         if not any(position is not None for position in positions):
@@ -105,7 +127,7 @@ class Storages:
         self, step: ProgramStep, position: int, forms: Sequence[Form | None]
     ) -> tuple[Made, ...] | None:
         outputs = step.output_metas
-        local = Local(position, step.input_metas, outputs, outputs[0].placement)
+        local = _Followed(position, step.input_metas, outputs, outputs[0].placement)
         known = ops.get(step.name, ()) if step.place is None else [placed_op(step)]
         for op in known:
             if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:

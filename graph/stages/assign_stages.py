@@ -43,13 +43,15 @@ def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
 
 def ranks_of(value: Value) -> frozenset[int]:
     """The ranks that a value is on."""
-    assert value.meta.placement is not None
-    return frozenset(value.meta.placement.flat_ranks)
+    return value.meta.global_placement.members
 
 
 def crosses(step: ProgramStep) -> bool:
     """Whether a step moves a value to other ranks."""
-    return step.origin is BOXING and ranks_of(step.source) != ranks_of(step.outputs[0])
+    if step.origin is not BOXING:
+        return False
+    here, there = ranks_of(step.source), ranks_of(step.outputs[0])
+    return here is not there and here != there
 
 
 def is_backward(program: Program) -> list[bool]:
@@ -132,7 +134,7 @@ def _gradients(
 def _stage_on(ranks: Sequence[frozenset[int]], step: ProgramStep) -> int | None:
     """The first stage that has the ranks of what a step makes."""
     there = ranks_of(step.outputs[0])
-    return next((stage for stage, its in enumerate(ranks) if there <= its), None)
+    return next((s for s, its in enumerate(ranks) if there is its or there <= its), None)
 
 
 def _check_global(step: ProgramStep) -> None:
@@ -149,13 +151,14 @@ def _check_global(step: ProgramStep) -> None:
 def _check_ranks(step: ProgramStep, ranks: Sequence[frozenset[int]]) -> None:
     assert step.stage is not None
     here = ranks_of(step.outputs[0])
-    if crosses(step) or here <= ranks[step.stage]:
+    its = ranks[step.stage]
+    if crosses(step) or here is its or here <= its:
         return
     held = [repr(value) for value in step.reads() if value.name]
     reads = f", reading {', '.join(held)}" if held else ""
     raise OnefoldRuntimeError(
         f"{step.name} of {step.scope or 'build()'}, at {step.line}, runs on ranks {sorted(here)}"
-        f"{reads}, but it is on stage {step.stage}, whose ranks are {sorted(ranks[step.stage])}; "
+        f"{reads}, but it is on stage {step.stage}, whose ranks are {sorted(its)}; "
         "make the module's parameters on its stage's ranks, or put the module on another stage"
     )
 

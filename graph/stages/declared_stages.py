@@ -46,7 +46,7 @@ def check_declared(found: Sequence[Declared]) -> tuple[frozenset[int], ...]:
     for each in found:
         if each.placement is None:
             continue
-        here = frozenset(each.placement.flat_ranks)
+        here = each.placement.members
         before, by = ranks.setdefault(each.stage, (here, each))
         if before != here:
             raise OnefoldRuntimeError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
+from ...distributed.world import shortened
 from ...errors import OnefoldValueError
 from ..schedules.actions import Action, Schedule
 from ..schedules.diagram import diagram
@@ -74,15 +75,16 @@ class StagePlan:
         group = self.group(rank)
         if group is None:
             return f"rank {rank} is on no stage"
-        return f"{self.order(group)}\n{self.staged.text(self._stages(group))}"
+        return f"{self.order(group)}\n{self.staged.text(self.stages(group))}"
 
-    def _stages(self, group: int) -> list[int]:
+    def stages(self, group: int) -> list[int]:
+        """The stages of a group of ranks."""
         return [stage for stage, its in enumerate(self.staged.group_of) if its == group]
 
     def _title(self, group: int) -> str:
-        stages = self._stages(group)
+        stages = self.stages(group)
         return (
-            f"ranks {list(self.staged.ranks[group])}, stage{'s' * (len(stages) > 1)} "
+            f"ranks {shortened(self.staged.ranks[group])}, stage{'s' * (len(stages) > 1)} "
             f"{', '.join(map(str, stages))}: {self.schedule.name}, {self.schedule.micro_batches} "
             f"micro-batches, at most {self.in_flight(group)} in flight"
         )

@@ -295,7 +295,7 @@ BAD = [
     (
         lambda: flow.ones(4, device="gpu0"),
         OnefoldRuntimeError,
-        "a device is 'cpu', 'cuda' or 'cuda:N'",
+        "a device is 'cpu', 'cuda', 'cuda:N' or 'meta'",
     ),
     (lambda: flow.ones(-1), OnefoldRuntimeError, "sizes must be >= 0"),
     (lambda: flow.ones(2.5), OnefoldTypeError, "sizes must be integers"),
