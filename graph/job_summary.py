@@ -73,27 +73,27 @@ class JobSummary:
 def _row(group: RankGroup) -> tuple[str, ...]:
     sizes = (group.persistent, group.peak, group.sent, group.received)
     return (
-        _runs(group.ranks), str(len(group.ranks)), f"{group.parameters:,}", *map(readable, sizes)
+        runs(group.ranks), str(len(group.ranks)), f"{group.parameters:,}", *map(readable, sizes)
     )  # fmt: skip
 
 
-def _runs(ranks: tuple[int, ...]) -> str:
+def runs(ranks: tuple[int, ...]) -> str:
     """Ranks in increasing order as text: neighbours by the first and the last.
 
-    >>> _runs((0, 1, 2, 5, 8, 9))
+    >>> runs((0, 1, 2, 5, 8, 9))
     '0-2, 5, 8-9'
     """
     ends = [i for i, (a, b) in enumerate(pairwise(ranks), 1) if b != a + 1]
-    runs = [ranks[a:b] for a, b in pairwise([0, *ends, len(ranks)])]
-    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_SHOWN_RUNS]]
-    return ", ".join(shown + ["..."] * (len(runs) > _SHOWN_RUNS))
+    found = [ranks[a:b] for a, b in pairwise([0, *ends, len(ranks)])]
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found[:_SHOWN_RUNS]]
+    return ", ".join(shown + ["..."] * (len(found) > _SHOWN_RUNS))
 
 
 def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
     """The groups of a program's ranks."""
     boxings = _Boxings(program, stages)
     groups = []
-    for ranks in alike(_metas(program, stages), boxings.fills()):
+    for ranks in alike(metas_of(program, stages), boxings.fills()):
         first = ranks[0]
         group = None if stages is None else stages.group(first)
         sent, received = boxings.traffic(ranks, group)
@@ -159,7 +159,7 @@ def is_even(meta: Meta) -> bool:
     return True
 
 
-def _metas(program: Program, stages: StagePlan | None) -> Iterator[Meta]:
+def metas_of(program: Program, stages: StagePlan | None) -> Iterator[Meta]:
     """The layouts of all values."""
     programs = [program]
     if stages is not None:

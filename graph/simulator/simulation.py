@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from ...engine.meta import Meta
 from .. import trace_format
 from ..compiled_graph import Compiled
 from ..hardware import Hardware, read
-from ..ir import Program
+from ..job_summary import alike, metas_of, runs
 from ..memory_traffic import readable
 from ..setting_checks import integer
-from ..stages.stage_plan import StagePlan
-from .equal_ranks import equal_ranks
 from .event_simulation import Timeline, run
 from .program_tasks import add_program
 from .rank_work import RankWork, Tasks
@@ -28,7 +25,7 @@ _MOST_GROUPS = 32  # that are printed
 
 
 @dataclass(frozen=True)
-class RankGroup:
+class RankTimes:
     """Ranks that do the same, each in a call: seconds, flop, and bytes."""
 
     ranks: tuple[int, ...]
@@ -47,7 +44,7 @@ class Simulation:
     """What one call takes; it prints. `groups` are those of equal ranks."""
 
     hardware: Hardware
-    groups: tuple[RankGroup, ...]
+    groups: tuple[RankTimes, ...]
     timeline: Timeline = field(repr=False)  # its tasks have the numbers of groups as ranks
     tokens: int | None = None  # of one call
 
@@ -102,7 +99,7 @@ class Simulation:
     def save_trace(self, path: str | Path) -> None:
         """Write a Chrome trace, which Perfetto opens: a process for each group of equal ranks."""
         groups = enumerate(self.groups)
-        names = {i: f"rank{'s' * (len(g.ranks) > 1)} {ranges(g.ranks)}" for i, g in groups}
+        names = {i: f"rank{'s' * (len(g.ranks) > 1)} {runs(g.ranks)}" for i, g in groups}
         trace_format.save(self._spans(), path, names, _ROWS)
 
     def _spans(self) -> Iterator[trace_format.Span]:
@@ -151,7 +148,8 @@ def simulate(
     machine = read(hardware)
     if tokens is not None:
         integer("simulate: tokens", tokens, least=1)
-    tasks = Tasks(machine, equal_ranks(_metas(compiled)))
+    groups_of_ranks = alike(metas_of(compiled.program, compiled.stages)) or [(0,)]
+    tasks = Tasks(machine, groups_of_ranks)
     if compiled.stages is None:
         add_program(tasks, compiled.program)
     else:
@@ -164,25 +162,10 @@ def simulate(
     return Simulation(machine, groups, timeline, tokens)
 
 
-def _metas(compiled: Compiled) -> Iterator[Meta]:
-    """The layouts of all values of a call."""
-    programs = [compiled.program]
-    if compiled.stages is not None:
-        programs += _around(compiled.stages)
-    for program in programs:
-        given = [*program.inputs, *(v.value for v in program.variables), *program.states]
-        yield from (value.meta for value in given)
-        yield from (value.meta for step in program.steps for value in step.outputs)
-
-
-def _around(plan: StagePlan) -> Sequence[Program]:
-    return plan.staged.slices, plan.staged.end.program
-
-
-def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankGroup:
+def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankTimes:
     done = work.done
     plan = None if compiled is None else compiled.memory(work.rank)
-    return RankGroup(
+    return RankTimes(
         ranks=work.ranks,
         compute=done.seconds - done.communication,
         communication=done.communication,
@@ -195,29 +178,10 @@ def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | 
     )
 
 
-def ranges(ranks: Sequence[int]) -> str:
-    """Ranks as a short text.
-
-    >>> ranges([0, 1, 2, 5, 8, 9])
-    '0-2, 5, 8-9'
-    """
-    found: list[list[int]] = []
-    for rank in ranks:
-        if found and rank == found[-1][1] + 1:
-            found[-1][1] = rank
-        else:
-            found.append([rank, rank])
-    return ", ".join(f"{low}-{high}" if low < high else f"{low}" for low, high in found)
-
-
-def _row(group: RankGroup) -> tuple[str, ...]:
+def _row(group: RankTimes) -> tuple[str, ...]:
     times = (group.compute, group.communication, group.waiting)
     memory = () if group.memory is None else (readable(group.memory), group.moment)
-    return _shortened(ranges(group.ranks)), *map(_seconds, times), *memory
-
-
-def _shortened(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else f"{text[: most - 4]} ..."
+    return runs(group.ranks), *map(_seconds, times), *memory
 
 
 def _seconds(seconds: float) -> str:

@@ -19,7 +19,6 @@ from onefold.graph.schedules.actions import Action, needs
 from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.schedule_check import bubble
 from onefold.graph.schedules.simulate import Times, simulate
-from onefold.graph.simulator.equal_ranks import equal_ranks
 from onefold.graph.simulator.event_simulation import Task, run
 
 B, P, S0, S1 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1)
@@ -119,19 +118,6 @@ def test_what_cannot_run_is_an_error():
     tasks = [Task("a", 0, "compute", 1.0, (1,)), Task("b", 1, "compute", 1.0, (0,))]
     with pytest.raises(OnefoldRuntimeError, match="a of rank 0, b of rank 1 wait"):
         run(tasks)
-
-
-# Equal ranks.
-
-
-def test_equal_ranks(world):
-    p = flow.placement("cpu", [[0, 1], [2, 3]])
-    even = flow.zeros(4, 4, placement=p, sbp=(S0, S1)).meta
-    assert equal_ranks([even]) == [(0, 1, 2, 3)]
-    uneven = flow.zeros(4, 3, placement=p, sbp=(S0, S1)).meta
-    assert equal_ranks([even, uneven]) == [(0, 2), (1, 3)]
-    other = flow.zeros(2, placement=flow.placement("cpu", [3, 5]), sbp=B).meta
-    assert equal_ranks([even, other]) == [(0, 1, 2), (3,), (5,)]
 
 
 # Graphs.
