@@ -10,35 +10,46 @@ in each run, such as running statistics.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 
 from ...distributed import comm_log
 from ...distributed.world import world
+from ...engine.commit import Write
 from ...engine.ops.dropout import DropoutKey
 from ...engine.tensor import Shards
-from ...errors import OnefoldError
 from ...kernels.select import uses_triton
+from ...kernels.staging import Later, copied_later, fill
 from ..call_list import Call, CallList, Filled, watchers
-from ..ir import Run
+from ..ir import UPDATE, Run
 from ..random_draws import Draws
+from .captured_update import CapturedUpdate
 from .segments import (
     Segment,
     Where,
     draws_of,
     is_constant,
+    is_host,
     is_source,
     moves_draws,
     segments_of,
     summary,
 )
-from .static_memory import DrawMemory, in_memory, layout_of, refill, static_copies
-from .stream_capture import Capturer
+from .static_memory import (
+    DrawMemory,
+    beside,
+    copies_of,
+    in_memory,
+    layout_of,
+    refill,
+    static_copies,
+)
+from .stream_capture import Capturer, failure
 
 Memory: TypeAlias = list[tuple[int, tuple[int, ...]]]  # addresses and strides
 Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
@@ -46,6 +57,8 @@ Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 _OFTEN = 2  # runs in a row in which a variable moves, after which it is copied
 _FIRST = "the first call runs without CUDA graphs"
 _WATCHED = "something looks at each step, such as a profile"
+_MOVES = "a parameter of the update gets other memory in each call"
+_LOOSE = "the update reads gradients that are made between CUDA graphs"
 _WARM_UP = "the kernels were compiled and loaded by this call, for the capture by the next"
 
 
@@ -73,18 +86,22 @@ class _Part:
     carried: Sequence[int] = ()  # what it makes, and a captured segment reads
     replay: Callable[[], object] | None = None
     results: Filling = ()  # after a replay
+    later: Later = field(default_factory=list)  # what only the graph reads
 
 
 class CapturedCalls:
     """The calls of a program before the first that writes; `run` does them once.
 
     `reason` says why the last run did not replay them; it is empty if it did. None will where they
-    have `failed`.
+    have `failed`. `update` is what follows them.
     """
 
-    def __init__(self, calls: CallList, ends: Ends, draws: Draws, capturer: Capturer) -> None:
+    def __init__(
+        self, calls: CallList, update: CallList, ends: Ends, draws: Draws, capturer: Capturer
+    ) -> None:
         kind = capturer.device_type
         where = Where(kind, world().launched, kind == "cpu" or uses_triton(kind))
+        self.update = CapturedUpdate(update, ends.kept, where, capturer)
         self.segments = segments_of(calls.steps, where)
         self.reason = _FIRST
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
@@ -99,12 +116,24 @@ class CapturedCalls:
         if self.failed:
             texts = dict.fromkeys(text for segment in self.segments for text in segment.reasons)
             self.reason = f"no step is captured: {'; '.join(texts) or 'there are none'}"
+        captured = {i for each in self.segments if each.captured for i in each.steps}
+        steps = calls.steps
+        self._frozen = [steps[i].frozen for i in captured if steps[i].frozen is not None]
+        self._numbers = {
+            place
+            for call, step in zip(calls.calls, steps, strict=True)
+            for place, value in zip(call[3] or call[2:3], step.outputs, strict=False)
+            if step.scope == UPDATE and value.meta.shape == ()
+        }
         read = {place for part in self._parts if part.segment.captured for place in part.taken}
+        read |= self._numbers & {*self.update.reads}
         for part in self._parts:
             if not part.segment.captured:
                 part.carried = [place for place in part.made if place in read]
-        captured = {i for each in self.segments if each.captured for i in each.steps}
-        steps = calls.steps
+        self._read = read
+        moving = {place for part in self._parts if not part.segment.captured for place in part.made}
+        if ({*self._copied} | moving - self._numbers) & {*self.update.reads}:
+            self.update.fail(self.update.reason or _LOOSE)
         self._moves_draws = any(map(moves_draws, steps))
         overwritten = {step.place.number for step in steps if step.place is not None}
         self._constant = {
@@ -116,12 +145,21 @@ class CapturedCalls:
         self._before = [
             (call, step, [key.draw for key in draws_of(step)] if index in captured else [])
             for index, (call, step) in enumerate(zip(calls.calls, steps, strict=True))
-            if moves_draws(step) or is_source(step) or (index in captured and draws_of(step))
+            if moves_draws(step)
+            or is_source(step)
+            or is_host(step)
+            or (index in captured and draws_of(step))
         ]
+        self._device: torch.device | None = None
         self._reset(None)
 
     def __str__(self) -> str:
-        return summary(self._calls.steps, self.segments)
+        first = summary(self._calls.steps, self.segments)
+        return "\n".join(filter(None, [first, str(self.update)]))
+
+    def writes(self, places: Filled) -> deque[Write]:
+        """What the update is still to do after a run."""
+        return self.update.writes(places, self._device if self._ready else None)
 
     def _part(self, segment: Segment) -> _Part:
         """The calls of a segment, and what they read and make."""
@@ -167,6 +205,8 @@ class CapturedCalls:
         self._warm = False
         for part in self._parts:
             part.replay, part.results = None, ()
+        self.update.forget()
+        self._ready = False  # whether the update reads static memory
         self._capturer.renew()
 
     def run(self, places: Filled) -> bool:
@@ -194,11 +234,11 @@ class CapturedCalls:
                 for place in part.carried:
                     self._fill(place, places)
         for place in self._ends.kept:
-            if places[place]:  # else the update makes it
-                places[place] = _copies(places[place])
+            if places[place] and place not in self.update.touched:
+                places[place] = copies_of(places[place])
         for place, shards in own:
             places[place] = shards  # what the update writes
-        self._warm = True
+        self._warm, self._ready = True, warm
         if self.failed:
             self._reset(None)
         return True
@@ -220,6 +260,7 @@ class CapturedCalls:
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
+            [frozen() for frozen in self._frozen],
         )
 
     def _note_moves(self, memory: list[Memory]) -> list[Memory]:
@@ -231,6 +272,8 @@ class CapturedCalls:
                 now[place] = at
             else:
                 self._copied.append(place)
+                if place in self.update.reads:
+                    self.update.fail(_MOVES)
         self._fixed, self._memory = [*now], [*now.values()]
         return self._memory
 
@@ -242,6 +285,7 @@ class CapturedCalls:
                 "the ranks of this process are on several devices: "
                 f"{', '.join(sorted(map(str, devices)))}"
             )
+        self._device = next(iter(devices), None)
         return len(devices) == 1
 
     def _devices(self, places: Filled) -> set[torch.device]:
@@ -260,12 +304,16 @@ class CapturedCalls:
                 numbers += [(draw.seed, draw.call) for draw in draws]
             elif is_source(step):
                 self._make(call, places)
+            elif is_host(step):
+                places[call[2]] = call[0]()
+                if call[2] in self._read and isinstance(places[call[2]][0], torch.Tensor):
+                    self._fill(call[2], places)
             else:
                 call[0]()
         if self._moves_draws:
             self._draws.move_to(0)
         if numbers:
-            self._set_draws(numbers, places)
+            self._set_draws(numbers)
 
     def _make(self, source: Call, places: Filled) -> None:
         """Let a source make what it makes, unless that is there."""
@@ -278,16 +326,18 @@ class CapturedCalls:
 
     def _fill(self, place: int, places: Filled) -> None:
         """Copy what stands in a place into static memory, which then stands there."""
+        if place in self._numbers and self._device is not None:
+            places[place] = beside(places[place], self._device)
         static = self._static.get(place)
         if static is None:
             static = self._static[place] = static_copies(places[place])
         refill(static, places[place])
         places[place] = static
 
-    def _set_draws(self, numbers: Sequence[tuple[int, int]], places: Filled) -> None:
+    def _set_draws(self, numbers: Sequence[tuple[int, int]]) -> None:
         if self._drawn is None:
-            (device,) = self._devices(places)
-            self._drawn = DrawMemory(self._draws_made, device)
+            assert self._device is not None
+            self._drawn = DrawMemory(self._draws_made, self._device)
         self._drawn.set(numbers)
 
     # Segments.
@@ -334,17 +384,10 @@ class CapturedCalls:
             return None
         function = self._function(part, places)
         try:
-            part.replay, part.results = self._capturer.capture(function, static)
+            with copied_later() as part.later:
+                part.replay, part.results = self._capturer.capture(function, static)
+            fill(part.later)
         except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
             self.failed = True
-            # The end of a capture may raise another error than the call at which it failed.
-            both = (error, error.__context__)
-            told = next((each for each in both if isinstance(each, OnefoldError)), error)
-            self.reason = f"the capture failed: {told}"
+            self.reason = f"the capture failed: {failure(error)}"
         return part.replay
-
-
-def _copies(shards: Shards) -> Shards:
-    """Copies of the shards; those that are one tensor stay one."""
-    made = {id(part): part.clone() for part in shards}
-    return tuple([made[id(part)] for part in shards])

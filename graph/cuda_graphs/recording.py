@@ -1,0 +1,50 @@
+"""Recording: a step that writes, in halves; the device's is in a CUDA graph, the host's is not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from ...engine.commit import Change
+
+
+class HostHalf(NamedTuple):
+    """What the host does in one call: the numbers that kernels read, and what else changes."""
+
+    numbers: list[float]
+    changes: list[Change]
+
+
+class Recording(ABC):
+    """A step on the memory that it had when it was recorded."""
+
+    @abstractmethod
+    def refresh(self) -> HostHalf | None:
+        """The host's half of the next call; None if the launches no longer are what they were."""
+
+    @abstractmethod
+    def place(self, memory: torch.Tensor) -> None:
+        """Let kernels read the numbers of the host from this memory, float64 on the device."""
+
+    @abstractmethod
+    def launch(self, given: Sequence[object]) -> None:
+        """The device's half, on what the step is given."""
+
+    @abstractmethod
+    def static(self) -> list[torch.Tensor]:
+        """The memory that it reads and writes besides."""
+
+
+class Recordable(ABC):
+    """What a step is still to write (`ProgramStep.pending`), if it may be recorded."""
+
+    @abstractmethod
+    def why_not(self) -> str:
+        """Why it cannot be; an empty text if it can."""
+
+    @abstractmethod
+    def record(self) -> Recording | None:
+        """A recording; None if the step first has to be run once more."""
