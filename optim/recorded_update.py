@@ -145,7 +145,9 @@ class RecordedUpdate(Recording):
         """Whether the number of steps is on the device, or the host, as it was."""
         if self._done is None:
             return _step_on_device(states) is None
-        return all(state.get("step") is self._done for state in states)
+        steps = {id(step): step for step in [state.get("step") for state in states]}.values()
+        memory = self._done.value  # which the updates of other graphs may share
+        return all(isinstance(step, DeviceScalar) and step.value is memory for step in steps)
 
     def _constants(self) -> object:
         """Options that the launches keep; the others are among the numbers."""
