@@ -74,9 +74,9 @@ class GroupUpdate(Recordable):
     metas: tuple[Sequence[Meta], Sequence[Meta], Sequence[Meta | None]]
     scaled: bool
 
-    def __call__(self, rate: tuple[float | torch.Tensor], *given: Shards) -> Iterable[Write]:
+    def __call__(self, *given: Any) -> Iterable[Write]:
         """`Optimizer.apply`."""
-        part = self._part((rate, *given), ())
+        part = self._part(given, ())
         scale = None if part.given.scale is None else unless_one(part.given.scale)
         return self.updated.optimizer.apply(
             part.group, self.updated.owners, part.params, part.grads,

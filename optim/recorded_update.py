@@ -9,7 +9,7 @@ from operator import is_
 
 import torch
 
-from ..engine.commit import Change
+from ..engine.commit import Change, Write
 from ..engine.tensor import Shards, Tensor
 from ..graph.cuda_graphs.recording import HostHalf, Recording
 from .device_scalar import DeviceScalar, Given, LocalStep
@@ -160,12 +160,12 @@ class RecordedUpdate(Recording):
 
     def _stepped(
         self, states: Sequence[State], rate: float | torch.Tensor
-    ) -> list[tuple[Part, int, Sequence[Callable[[], object]]]]:
+    ) -> list[tuple[Part, int, Sequence[Write]]]:
         """The parameters at each step, as the host knows it; on the device it may be another."""
         if self._done is not None:
             states = [_STARTED] * len(states)
         part = Part(self._group, self._owners, self._owners, states, Given(rate))
-        return [*self._optimizer.stepped(part)]
+        return [(own, int(step), after) for own, step, after in self._optimizer.stepped(part)]
 
 
 def _step_on_device(states: Sequence[State]) -> DeviceScalar | None:

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from operator import is_
 from typing import TypeAlias
 
 import torch
@@ -108,6 +109,7 @@ class CapturedCalls:
         self._copied = [*ends.inputs, *ends.assigned]
         self._fixed = [place for place in ends.variables if place not in ends.assigned]
         self._memory: list[Memory] = []
+        self._found: list[Shards] = []  # what was there at the last run, of the same memory
         self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
@@ -118,7 +120,7 @@ class CapturedCalls:
             self.reason = f"no step is captured: {'; '.join(texts) or 'there are none'}"
         captured = {i for each in self.segments if each.captured for i in each.steps}
         steps = calls.steps
-        self._frozen = [steps[i].frozen for i in captured if steps[i].frozen is not None]
+        self._frozen = [frozen for i in captured if (frozen := steps[i].frozen) is not None]
         self._numbers = {
             place
             for call, step in zip(calls.calls, steps, strict=True)
@@ -247,15 +249,13 @@ class CapturedCalls:
 
     def _state(self, places: Filled) -> Hashable:
         """What graphs depend on, besides the values in static memory."""
-        memory = [
-            [(part.data_ptr(), part.stride()) for part in places[place]] for place in self._fixed
-        ]
-        if memory != self._memory:
-            memory = self._note_moves(memory)
-        else:
+        now = [places[place] for place in self._fixed]
+        if len(now) == len(self._found) and all(map(is_, now, self._found)):
             self._moved.clear()
+        else:
+            self._look(now)
         return (
-            memory,
+            self._memory,
             [layout_of(places[place]) for place in self._copied],
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
@@ -263,7 +263,17 @@ class CapturedCalls:
             [frozen() for frozen in self._frozen],
         )
 
-    def _note_moves(self, memory: list[Memory]) -> list[Memory]:
+    def _look(self, shards: list[Shards]) -> None:
+        """Note where variables are."""
+        memory = [[(part.data_ptr(), part.stride()) for part in each] for each in shards]
+        if memory == self._memory:
+            self._moved.clear()
+            self._found = shards
+        else:
+            self._note_moves(memory)
+            self._found = []
+
+    def _note_moves(self, memory: list[Memory]) -> None:
         """Let variables that have moved since the last run, and before that run, be copied."""
         before, now = dict(zip(self._fixed, self._memory, strict=False)), {}
         for place, at in zip(self._fixed, memory, strict=True):
@@ -275,7 +285,6 @@ class CapturedCalls:
                 if place in self.update.reads:
                     self.update.fail(_MOVES)
         self._fixed, self._memory = [*now], [*now.values()]
-        return self._memory
 
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from ...engine.commit import Change
+from ...engine.commit import Change, Write
 
 
 class HostHalf(NamedTuple):
@@ -39,7 +39,11 @@ class Recording(ABC):
 
 
 class Recordable(ABC):
-    """What a step is still to write (`ProgramStep.pending`), if it may be recorded."""
+    """What a step is still to write (`ProgramStep.pending`), which may be recorded."""
+
+    @abstractmethod
+    def __call__(self, *given: Any) -> Iterable[Write]:
+        """The writes, of what the step is given."""
 
     @abstractmethod
     def why_not(self) -> str:

@@ -7,7 +7,9 @@ from captured_updates import ON_THE_HOST, RECORDED, Fit, assert_same, inputs, na
 from recorded_graphs import recording
 
 import onefold as flow
+from onefold.kernels.staging import copied_later, fill, is_copied_later, to_device
 
+ALL = RECORDED + ON_THE_HOST
 EAGER = "the update runs without a CUDA graph: "
 
 
@@ -23,7 +25,7 @@ def both(name, options, change=None, count=9, skipped=(), **more):
     return [captured_updates.run(graph, given, change) for graph in graphs], graphs[1]
 
 
-@pytest.mark.parametrize(("name", "options"), RECORDED + ON_THE_HOST, ids=names(RECORDED + ON_THE_HOST))
+@pytest.mark.parametrize(("name", "options"), ALL, ids=names(ALL))
 def test_rates_and_steps_change(name, options, recorder):
     (wanted, found), graph = both(name, options)
     assert_same(found, wanted)
@@ -199,8 +201,6 @@ def test_states_stay_where_they_are(recorder):
 
 
 def test_memory_that_is_filled_after_a_capture():
-    from onefold.kernels.staging import copied_later, fill, is_copied_later, to_device
-
     cpu = torch.device("cpu")
     x = torch.tensor([1.0, 2.0])
     assert to_device(x, cpu) is x and not is_copied_later()
