@@ -51,6 +51,11 @@ def is_copied_later() -> bool:
     return _later.get() is not None
 
 
+def copied_by_now() -> Later:
+    """What is to be copied after the block that this is in."""
+    return [*(_later.get() or ())]
+
+
 def fill(later: Later) -> None:
     """Copy what `to_device` was given in the block; nothing waits for it."""
     for there, x in later:

@@ -48,13 +48,11 @@ class HeldNumbers:
 
     def found(self, find: Callable[[], Numbers]) -> Numbers:
         """The numbers by name; those that `find` computes on the device are put into memory."""
-        if not self.on_device:
-            return self._numbers
-        numbers = find()
-        for place, x in zip(self.factors, shared(numbers).values(), strict=False):
-            if isinstance(x, torch.Tensor):
-                place.copy_(x)
-        return numbers
+        if self.on_device:
+            for place, x in zip(self.factors, shared(find()).values(), strict=False):
+                if isinstance(x, torch.Tensor):
+                    place.copy_(x)
+        return self._numbers
 
 
 def values_of(

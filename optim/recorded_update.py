@@ -89,6 +89,9 @@ class RecordedUpdate(Recording):
             made._alike.append(_identity(own))
         return made
 
+    def form(self) -> object:
+        return [held.flags for held in self._held], self._constant
+
     def refresh(self) -> HostHalf | None:
         states, rate = self._found_states(), rate_of(self._group)
         same = all(map(is_, self._shards(states), self._kept)) and self._is_at(states)

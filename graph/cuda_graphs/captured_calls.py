@@ -393,9 +393,10 @@ class CapturedCalls:
             return None
         function = self._function(part, places)
         try:
-            with copied_later() as part.later:
-                part.replay, part.results = self._capturer.capture(function, static)
-            fill(part.later)
+            with copied_later() as later:
+                replay, results = self._capturer.capture(function, static)
+            fill(later)
+            part.later, part.results, part.replay = later, results, replay
         except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
             self.failed = True
             self.reason = f"the capture failed: {failure(error)}"

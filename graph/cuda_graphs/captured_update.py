@@ -25,8 +25,10 @@ from .segments import Segment, Where, is_host, reason, summary
 from .static_memory import copies_of
 from .stream_capture import Capturer, failure
 
-_MOST = 3  # captures in a row that are not replayed
+_MOST = 3  # changes in a row after which the update is never captured
+_OFTEN = 2  # replays that are worth a capture
 _CHANGES = "options of an optimizer change from call to call"
+_AGAIN = "its kernels were compiled and loaded by this call, for the capture by the next"
 _HOST = "changes numbers that the host keeps"
 
 
@@ -62,17 +64,18 @@ class CapturedUpdate:
         self.touched = [place for place in kept if place in made or place in written]
         self._results = [place for place in self.touched if place in made]
         self._frozen = [x for i in self._of_device if (x := calls.steps[i].frozen) is not None]
-        self._unused = 0  # captures in a row
+        self._unused = 0  # changes in a row
         self.forget()
 
     def forget(self) -> None:
         """Drop the CUDA graph; the next call that may captures it again."""
-        self._recordings: dict[int, Recording] = {}
         self._replay: Callable[[], object] | None = None
+        self._recordings: dict[int, Recording] = {}
         self._made: Sequence[tuple[int, Shards]] = ()
         self._table = torch.empty(0, dtype=torch.float64)
         self._kept: Later = []  # what only the graph reads
         self._constants: list[object] = []
+        self._form: list[object] | None = None  # what the last call launched
         self._replays = 0
 
     def fail(self, why: str) -> None:
@@ -97,8 +100,10 @@ class CapturedUpdate:
     def writes(self, places: Filled, device: torch.device | None) -> deque[Write]:
         """What the calls are still to do; with a device whose memory is static as a CUDA graph."""
         halves = None
-        if device is not None and not self.failed:
-            halves = self._refreshed() if self._replay else self._captured(places, device)
+        if self._replay is not None:
+            halves = self._refreshed()
+        if self._replay is None and not self.failed and self._record() and device is not None:
+            halves = self._captured(places, device)
         if halves is None:
             for place in self.touched:
                 if places[place]:
@@ -127,12 +132,16 @@ class CapturedUpdate:
         same = self._constants == [frozen() for frozen in self._frozen]
         halves = self._halves() if same else None
         if halves is None:
-            self._unused = 0 if self._replays > 1 else self._unused + 1
+            self._unused *= self._replays < _OFTEN
             self.forget()
-            self.reason = "the update changed, and is captured again by the next call"
-            if self._unused >= _MOST:
-                self.fail(_CHANGES)
+            self._note_change()
         return halves
+
+    def _note_change(self) -> None:
+        """Give up where again and again what was captured, or recorded, cannot be used."""
+        self._unused += 1
+        if self._unused > _MOST:
+            self.fail(_CHANGES)
 
     def _halves(self) -> list[HostHalf] | None:
         found = []
@@ -143,20 +152,31 @@ class CapturedUpdate:
             found.append(half)
         return found
 
-    def _captured(self, places: Filled, device: torch.device) -> list[HostHalf] | None:
-        """The host's halves of the first replay; None if nothing is captured."""
+    def _record(self) -> bool:
+        """Record the calls anew; whether the last call launched the same kernels."""
+        before, self._form = self._form, None
+        found: dict[int, Recording] = {}
         for index in self._of_device:
             pending = self._calls.steps[index].pending
             if isinstance(pending, Recordable):
                 why = pending.why_not()
-                recording = None if why else pending.record()
+                if why:
+                    self.fail(why)
+                    return False
+                recording = self._calls.explaining(index, pending.record)()
                 if recording is None:
-                    self.forget()
-                    self.reason = why or "the update runs once more before it is captured"
-                    if why:
-                        self.fail(why)
-                    return None
-                self._recordings[index] = recording
+                    self.reason = _AGAIN
+                    return False
+                found[index] = recording
+        self._recordings = found
+        self._form = [recording.form() for recording in found.values()]
+        self.reason = _AGAIN
+        if before not in (None, self._form):
+            self._note_change()
+        return self._form == before
+
+    def _captured(self, places: Filled, device: torch.device) -> list[HostHalf] | None:
+        """The host's halves of the first replay; None if nothing is captured."""
         halves = self._halves()
         if halves is None:
             self.forget()
@@ -174,13 +194,14 @@ class CapturedUpdate:
             tensors += recording.static()
         try:
             with copied_later() as later:
-                found = self._capturer.capture(self._function(places), [*tensors, self._table])
+                replay, made = self._capturer.capture(
+                    self._function(places), [*tensors, self._table]
+                )
         except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
             self.fail(f"the capture of the update failed: {failure(error)}")
             return None
-        self._replay, self._made = found
         fill(later)
-        self._kept = later
+        self._kept, self._made, self._replay = later, made, replay
         return halves
 
     def _function(self, places: Filled) -> Callable[[], Sequence[tuple[int, Shards]]]:

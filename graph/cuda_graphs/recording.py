@@ -22,6 +22,10 @@ class Recording(ABC):
     """A step on the memory that it had when it was recorded."""
 
     @abstractmethod
+    def form(self) -> object:
+        """What is compiled for it: the call before a capture has the same."""
+
+    @abstractmethod
     def refresh(self) -> HostHalf | None:
         """The host's half of the next call; None if the launches no longer are what they were."""
 
