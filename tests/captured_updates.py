@@ -32,10 +32,13 @@ def names(rows):
 class Fit(nn.Graph):
     """A step with two groups, one of which is clipped, a schedule, and perhaps a scaler."""
 
-    def __init__(self, name, options, *, cuda_graph=True, scaled=False, clip=0.5, make=None):
+    def __init__(
+        self, name, options, *, cuda_graph=True, scaled=False, clip=0.5, make=None, **layout
+    ):
         super().__init__()
         flow.manual_seed(2)
-        self.model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3, bias=False))
+        up, down = nn.Linear(5, 4, **layout), nn.Linear(4, 3, bias=False, **layout)
+        self.model = nn.Sequential(up, nn.Tanh(), down)
         first, *others = self.model.parameters()
         groups = [{"params": others}, {"params": [first], "lr": 0.03}]
         if clip is not None:
@@ -54,10 +57,10 @@ class Fit(nn.Graph):
         return loss
 
 
-def inputs(count, skipped=()):
+def inputs(count, skipped=(), **layout):
     """Inputs of steps; those that are `skipped` make gradients that are not finite."""
     flow.manual_seed(4)
-    found = [flow.randn(6, 5) for _ in range(count)]
+    found = [flow.randn(6, 5, **layout) for _ in range(count)]
     return [x * float("inf") if number in skipped else x for number, x in enumerate(found)]
 
 

@@ -134,6 +134,26 @@ def test_options_that_change_from_call_to_call(recorder):
     assert why == EAGER + "options of an optimizer change from call to call"
 
 
+def test_a_norm_that_build_returns(recorder):
+    class Clipped(Fit):
+        def build(self, x):
+            self.model(x).square().mean().backward()
+            return flow.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1, **self.asked)
+
+    def run(cuda_graph, **asked):
+        graph = Clipped("SGD", {"momentum": 0.9}, cuda_graph=cuda_graph, clip=None, scaled=True)
+        graph.asked = asked
+        return captured_updates.run(graph, inputs(6, (4,) if not asked else ())), graph
+
+    (wanted, _), (found, graph) = run(False), run(True)
+    assert_same(found, wanted)
+    assert (graph.cuda_graph_reason, recorder.captures) == ("", 2)
+    (wanted, _), (found, graph) = (run(on, error_if_nonfinite=True) for on in (False, True))
+    assert_same(found, wanted)
+    assert "# between: clip_grad_norm_: reads the norm of gradients" in graph.plan(0)
+    assert graph.cuda_graph_reason.startswith(EAGER)
+
+
 def test_two_shapes_share_an_optimizer(recorder):
     def run(cuda_graph):
         graph = Fit("AdamW", {}, cuda_graph=cuda_graph, scaled=True)
