@@ -14,7 +14,7 @@ from ..engine.commit import Write, finish
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import user_line
-from ..graph.cuda_graphs.recording import Recordable
+from ..graph.cuda_graphs.recorded_step import Recordable
 from ..graph.ir import HOST, UPDATE, Clipping, ProgramStep, Value
 from ..graph.update import Trained, Written
 from .clip import clip_factor, clipped, norm_of, total_norm, unless_one

@@ -11,7 +11,7 @@ import torch
 
 from ..engine.commit import Change, Write
 from ..engine.tensor import Shards, Tensor
-from ..graph.cuda_graphs.recording import HostHalf, Recording
+from ..graph.cuda_graphs.recorded_step import HostHalf, Recording
 from .device_scalar import DeviceScalar, Given, LocalStep
 from .held_numbers import HeldNumbers, flags_of, values_of
 from .optimizer import Group, Optimizer, Part, State, rate_of

@@ -20,7 +20,7 @@ from ...kernels.staging import Later, copied_later, fill, staged
 from ..call_list import CallList, Filled
 from ..ir import ProgramStep
 from ..writing_calls import writes_of
-from .recording import HostHalf, Recordable, Recording
+from .recorded_step import HostHalf, Recordable, Recording
 from .segments import Segment, Where, is_host, reason, summary
 from .static_memory import copies_of
 from .stream_capture import Capturer, failure

@@ -1,4 +1,4 @@
-"""Recording: a step that writes, in halves; the device's is in a CUDA graph, the host's is not."""
+"""Recorded step: a step that writes, in halves; the device's is in a CUDA graph."""
 
 from __future__ import annotations
 
