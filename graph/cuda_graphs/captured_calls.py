@@ -10,11 +10,10 @@ in each run, such as running statistics.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from operator import is_
 from typing import TypeAlias
 
 import torch
@@ -51,11 +50,10 @@ from .static_memory import (
     static_copies,
 )
 from .stream_capture import Capturer, failure
+from .variable_memory import VariableMemory
 
-Memory: TypeAlias = list[tuple[int, tuple[int, ...]]]  # addresses and strides
 Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 
-_OFTEN = 2  # runs in a row in which a variable moves, after which it is copied
 _FIRST = "the first call runs without CUDA graphs"
 _WATCHED = "something looks at each step, such as a profile"
 _MOVES = "a parameter of the update gets other memory in each call"
@@ -107,10 +105,7 @@ class CapturedCalls:
         self.reason = _FIRST
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
         self._copied = [*ends.inputs, *ends.assigned]
-        self._fixed = [place for place in ends.variables if place not in ends.assigned]
-        self._memory: list[Memory] = []
-        self._found: list[Shards] = []  # what was there at the last run, of the same memory
-        self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
+        self._memory = VariableMemory([x for x in ends.variables if x not in ends.assigned])
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
         self._parts = [self._part(segment) for segment in self.segments]
@@ -249,42 +244,18 @@ class CapturedCalls:
 
     def _state(self, places: Filled) -> Hashable:
         """What graphs depend on, besides the values in static memory."""
-        now = [places[place] for place in self._fixed]
-        if len(now) == len(self._found) and all(map(is_, now, self._found)):
-            self._moved.clear()
-        else:
-            self._look(now)
+        memory, copied = self._memory.look(places)
+        self._copied += copied
+        if {*copied} & {*self.update.reads}:
+            self.update.fail(_MOVES)
         return (
-            self._memory,
+            memory,
             [layout_of(places[place]) for place in self._copied],
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
             [frozen() for frozen in self._frozen],
         )
-
-    def _look(self, shards: list[Shards]) -> None:
-        """Note where variables are."""
-        memory = [[(part.data_ptr(), part.stride()) for part in each] for each in shards]
-        if memory == self._memory:
-            self._moved.clear()
-            self._found = shards
-        else:
-            self._note_moves(memory)
-            self._found = []
-
-    def _note_moves(self, memory: list[Memory]) -> None:
-        """Let variables that have moved since the last run, and before that run, be copied."""
-        before, now = dict(zip(self._fixed, self._memory, strict=False)), {}
-        for place, at in zip(self._fixed, memory, strict=True):
-            self._moved[place] = self._moved[place] + 1 if at != before.get(place, at) else 0
-            if self._moved[place] < _OFTEN:
-                now[place] = at
-            else:
-                self._copied.append(place)
-                if place in self.update.reads:
-                    self.update.fail(_MOVES)
-        self._fixed, self._memory = [*now], [*now.values()]
 
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)

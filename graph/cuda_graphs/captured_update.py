@@ -42,7 +42,7 @@ class CapturedUpdate:
     def __init__(
         self, calls: CallList, kept: Sequence[int], where: Where, capturer: Capturer
     ) -> None:
-        self._calls, self._capturer, self._where = calls, capturer, where
+        self._calls, self._capturer = calls, capturer
         steps = range(len(calls.steps))
         of_host = [i for i in steps if _is_of_host(calls.steps[i])]
         self._before = CallList(
