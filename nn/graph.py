@@ -8,6 +8,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, update_wrapper, wraps
 from html import escape
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ..distributed import origins
@@ -22,10 +23,12 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
+from ..graph.hardware import Hardware
 from ..graph.ir import Program
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
+from ..graph.simulator import Simulation, simulate
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
@@ -391,6 +394,19 @@ class Graph:
         nothing of the program lies.
         """
         return self._latest("memory").memory(rank)
+
+    def simulate(
+        self, hardware: str | Path | Hardware, *, tokens: int | None = None, memory: bool = True
+    ) -> Simulation:
+        """What a call of the latest used compiled graph would take on this hardware; it prints.
+
+        `hardware` is "a100-80", "h100", "h200", "this-machine" (which `python -m
+        onefold.graph.calibrate` measures) or the path of a TOML file. `tokens` are those of one
+        call, for tokens per second. Without `memory` the bytes of each rank are not planned, which
+        may take long. Raises OnefoldRuntimeError before the first compile, OnefoldValueError for
+        hardware that is unknown or a file with a missing field.
+        """
+        return simulate(self._latest("simulate"), hardware, tokens, memory)
 
     def __repr__(self) -> str:
         tree = GraphTree(self.program, self._debug.op_lines)
