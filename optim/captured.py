@@ -51,13 +51,17 @@ class Updating:
         if self._scaler is not None:
             scale, found = writing.unscale(self._scaler, [each.gradient for each in trained])
         norms = [writing.clip(clipping, of, scale) for clipping in clippings]
+        parts = [
+            (optimizer, group, [of[id(param)] for param in group["params"] if id(param) in of])
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+        ]
+        factors = [writing.limit(group, mine, scale) if mine else None for _, group, mine in parts]
         if self._scaler is not None and found is not None:
             writing.adapt(self._scaler, found)
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                mine = [of[id(param)] for param in group["params"] if id(param) in of]
-                if mine:
-                    writing.update(optimizer, group, mine, scale, found)
+        for (optimizer, group, mine), factor in zip(parts, factors, strict=True):
+            if mine:
+                writing.update(optimizer, group, mine, factor, found)
         return Written(writing.steps, writing.states, norms, frozenset(writing.copied))
 
 
@@ -147,6 +151,20 @@ class _Writing:
         """The scale of the next call."""
         self._writing_step("adapt_scale", scaler, [found], partial(_adapt, scaler))
 
+    def limit(self, group: Group, trained: Sequence[Trained], scale: Value | None) -> Value | None:
+        """What a group's gradients are multiplied by, which are clipped if the group says so."""
+        if group.get("clip_grad_max_norm") is None:
+            return scale
+        grads = [each.gradient for each in trained]
+        factor = self._value(NUMBER)
+        run = partial(_clip, group, [value.meta for value in grads])
+        before = [] if scale is None else [scale]
+        self._step(
+            "clip_factor", "clip_factor", [*grads, *before], [factor], run,
+            host=_exchanged(grads), frozen=partial(_limits, group),
+        )  # fmt: skip
+        return factor
+
     def update(
         self,
         optimizer: Optimizer,
@@ -155,17 +173,8 @@ class _Writing:
         scale: Value | None,
         found: Value | None,
     ) -> None:
-        """One group's update, by gradients that are clipped if the group says so."""
+        """One group's update, by gradients times a scale."""
         grads = [each.gradient for each in trained]
-        if group.get("clip_grad_max_norm") is not None:
-            clipped = self._value(NUMBER)
-            run = partial(_clip, group, [value.meta for value in grads])
-            before = [] if scale is None else [scale]
-            self._step(
-                "clip_factor", "clip_factor", [*grads, *before], [clipped], run,
-                host=_exchanged(grads), frozen=partial(_limits, group),
-            )  # fmt: skip
-            scale = clipped
         rate = self._value(NUMBER)
         self._step("learning_rate", HOST, [], [rate], partial(_rate, group))
         params = [each.value for each in trained]

@@ -63,7 +63,6 @@ class CapturedUpdate:
         }
         self.touched = [place for place in kept if place in made or place in written]
         self._results = [place for place in self.touched if place in made]
-        self._frozen = [x for i in self._of_device if (x := calls.steps[i].frozen) is not None]
         self._unused = 0  # changes in a row
         self.forget()
 
@@ -74,7 +73,6 @@ class CapturedUpdate:
         self._made: Sequence[tuple[int, Shards]] = ()
         self._table = torch.empty(0, dtype=torch.float64)
         self._kept: Later = []  # what only the graph reads
-        self._constants: list[object] = []
         self._form: list[object] | None = None  # what the last call launched
         self._replays = 0
 
@@ -129,8 +127,7 @@ class CapturedUpdate:
 
     def _refreshed(self) -> list[HostHalf] | None:
         """The host's halves of a replay; None where the graph is no longer right."""
-        same = self._constants == [frozen() for frozen in self._frozen]
-        halves = self._halves() if same else None
+        halves = self._halves()
         if halves is None:
             self._unused *= self._replays < _OFTEN
             self.forget()
@@ -181,7 +178,6 @@ class CapturedUpdate:
         if halves is None:
             self.forget()
             return None
-        self._constants = [frozen() for frozen in self._frozen]
         sizes = [len(half.numbers) for half in halves]
         self._table = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
         for recording, memory in zip(

@@ -95,7 +95,9 @@ def two_ranks():
     everyone = flow.placement("cpu", [0, 1])
     found = []
     for cuda_graph in (False, True):
-        graph = Train(cuda_graph=cuda_graph, parts=2, placement=everyone, sbp=B)
+        scaler = flow.amp.GradScaler(init_scale=64.0, growth_interval=2)
+        options = {"parts": 2, "clip": 0.1, "scaler": scaler}
+        graph = Train(cuda_graph=cuda_graph, **options, placement=everyone, sbp=B)
         flow.manual_seed(11)
         given = batches(8, rows=8, placement=everyone, sbp=S0)
         losses = [graph(x).numpy().tolist() for x in given[:4]]
