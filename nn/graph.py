@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial, update_wrapper, wraps
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import graph as on_demand
 from ..distributed import origins
 from ..engine import interpreter
 from ..engine.autocast import Autocast
@@ -23,12 +24,10 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
-from ..graph.hardware import Hardware
 from ..graph.ir import Program
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
-from ..graph.simulator import Simulation, simulate
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
@@ -39,6 +38,10 @@ from .graph_state import Parts, StateDict, load_state, state_of
 from .graph_structure import Signature, check_inputs, same_tables, structure, walk
 from .graph_text import GraphTree
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..graph.hardware import Hardware
+    from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
 
@@ -406,7 +409,9 @@ class Graph:
         may take long. Raises OnefoldRuntimeError before the first compile, OnefoldValueError for
         hardware that is unknown or a file with a missing field.
         """
-        return simulate(self._latest("simulate"), hardware, tokens, memory)
+        compiled = self._latest("simulate")
+        found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
+        return found
 
     def __repr__(self) -> str:
         tree = GraphTree(self.program, self._debug.op_lines)
