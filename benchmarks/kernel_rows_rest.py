@@ -51,9 +51,9 @@ attention, conv, float8, gated, gather_scatter, grouped, linear_cross_entropy = 
     TritonKernels(name)
     for name in "attention conv float8 gated gather_scatter grouped linear_cross_entropy".split()
 )
-batch_norm, interpolate, paged_attention, pool, reduce, rotary, search, sort = (
+interpolate, paged_attention, pool, reduce, rotary, search, sort = (
     TritonKernels(name)
-    for name in "batch_norm interpolate paged_attention pool reduce rotary search sort".split()
+    for name in "interpolate paged_attention pool reduce rotary search sort".split()
 )
 
 
@@ -353,24 +353,6 @@ def _images() -> list[Row]:
     ]  # fmt: skip
 
 
-def _channels() -> list[Row]:
-    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
-        x = make(n, c, size, size).contiguous(memory_format=torch.channels_last)
-        return x, make(c), make(c)
-
-    def mine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        mean, rstd, *_ = batch_norm.channel_statistics(x, None, None, 0.1, 1e-5)
-        scales = [each.view(1, -1, 1, 1) for each in (w, b)]
-        found: Tensor = batch_norm.batch_normalized(x, mean, rstd, *scales, 1e-5)
-        return found
-
-    return [
-        Row("batch_norm", "batch norm, channels last", (256, 64, 56), (3, 4, 5), image, mine,
-            lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
-            lambda n, c, size: 3 * n * c * size * size),
-    ]  # fmt: skip
-
-
 def _searches() -> list[Row]:
     def inputs(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n).sort(1).values, make(m, n)
@@ -486,7 +468,6 @@ def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _groups, _windows_of_keys, _updates, _pages, _images,
-        _channels, _searches,
+        _eight_bits, _fused, _groups, _windows_of_keys, _updates, _pages, _images, _searches,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]

@@ -53,7 +53,7 @@ HOST_TITLE = "host: eager add, 8x8"
 GROUPS = {
     "products": "host matmul grouped epilogue float8 linear_cross_entropy".split(),
     "attention": "attention paged_attention rotary gated".split(),
-    "rows": "norm norm_chain batch_norm softmax cross_entropy reduce".split(),
+    "rows": "norm norm_chain softmax cross_entropy reduce".split(),
     "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
     "memory": "gather_scatter sort search conv pool batch_norm interpolate".split(),
 }

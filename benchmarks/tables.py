@@ -104,8 +104,10 @@ def divergence_rows() -> list[str]:
         for mode, row in list(modes.items())[1:]:
             times = [f"{modes['nothing']['cpu ms']:.1f}", f"{row['cpu ms']:.1f}"]
             ratios = [f"{row[key]:.3f}" for key in ("cpu ratio", "ratio")]
-            rows.append((case, mode, *times, *ratios))
-    return table("step | compared | CPU ms without | CPU ms | CPU ratio | wall ratio", rows)
+            inside = f"{row['inside']:.2%}" if "inside" in row else "-"
+            rows.append((case, mode, *times, *ratios, inside))
+    head = "step | compared | CPU ms without | CPU ms | CPU ratio | wall ratio | inside"
+    return table(head, rows)
 
 
 def graph_rows() -> list[str]:

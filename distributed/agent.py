@@ -25,7 +25,7 @@ from torch.distributed.elastic.agent.server.api import (
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
-from ..env import TOKEN
+from ..env import TIMEOUT, TOKEN
 from .elastic_rendezvous import ElasticRendezvous
 from .failure import STOPPED, FailureReport, ended, ending, first, found, halted, lost
 from .launch_rendezvous import FixedRendezvous
@@ -53,12 +53,14 @@ class Agent(LocalElasticAgent):
         self.report: FailureReport | None = None
         self._meeting = rendezvous
         self._files = files
-        self._stopped: set[int] = set()
+        self._stopped: set[int] = set()  # as the others were told
+        self._held_since: float | None = None  # when a stopped rank was found to hold the store
+        self._halted: set[int] = set()  # which were ended because of that
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
         start = self._meeting.start
         self._files.begin(start)
-        self._stopped = set()
+        self._stopped, self._held_since, self._halted = set(), None, set()
         if start:
             ranks = [worker.global_rank for worker in worker_group.workers]
             size = worker_group.workers[0].world_size
@@ -129,11 +131,26 @@ class Agent(LocalElasticAgent):
         """Tell the other ranks of those that are stopped, and so cannot say where they are."""
         stopped = {rank for rank, process in processes.items() if _is_stopped(process.pid)}
         if changed := stopped ^ self._stopped:
+            if stopped and self._files.store_is_locked():
+                self._end_holder(processes, stopped)
+                return
+            self._held_since = None
             with suppress(RuntimeError):
                 states = self._states()
                 for rank in changed:
                     states.note(rank, STOPPED if rank in stopped else "")
             self._stopped = stopped
+
+    def _end_holder(self, processes: Processes, stopped: set[int]) -> None:
+        """End ranks that were stopped in a call of the store, when others would give up waiting.
+
+        Nobody can use the store meanwhile, and so say that a wait takes too long.
+        """
+        self._held_since = self._held_since or time.monotonic()
+        if time.monotonic() - self._held_since > TIMEOUT.read():
+            self._halted = stopped
+            for rank in stopped:
+                _signal(processes[rank], signal.SIGKILL)
 
     def _explain(self, processes: Processes) -> FailureReport:
         """Why the first rank failed, and where the others were, after they had time to say it."""
@@ -146,11 +163,12 @@ class Agent(LocalElasticAgent):
                 if rank not in moments and process.poll() is not None:
                     moments[rank] = time.time()
                     with suppress(RuntimeError):
-                        states.end(rank, ending(process.returncode))
+                        halted_here = rank in self._halted
+                        states.end(rank, STOPPED if halted_here else ending(process.returncode))
             time.sleep(_INTERVAL)
         left = {failure.rank: failure for failure in found(self._files.folder)}
         failures = {
-            rank: ended(rank, code, moment)
+            rank: halted(rank, moment) if rank in self._halted else ended(rank, code, moment)
             for rank, moment in moments.items()
             if (code := processes[rank].returncode)
         } | left

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
 from ..env import ERROR_DIR, RESTART_COUNT, STORE
+
+# How often the lock of the store's file is tried, and the seconds between. A call of the store has
+# it for some microseconds.
+_TRIES = 20
+_PAUSE = 0.005
 
 
 class RankFiles(LogsSpecs):
@@ -32,6 +40,18 @@ class RankFiles(LogsSpecs):
     def store(self) -> str:
         """The file through which the ranks meet; empty if they do not meet through a file."""
         return str(self.folder / "store") if self._shared_store else ""
+
+    def store_is_locked(self) -> bool:
+        """Whether one process has the lock of the store's file for longer than any call takes."""
+        if not self.store or not Path(self.store).exists():
+            return False
+        with open(self.store, "rb") as file:
+            for _ in range(_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed
+                    return False
+                time.sleep(_PAUSE)
+        return True
 
     def begin(self, start: int) -> None:
         """Prepare for the start with this number."""

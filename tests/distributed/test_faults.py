@@ -1,5 +1,7 @@
 """Faults of launched jobs: what is said, and when everything has ended."""
 
+import contextlib
+import fcntl
 import os
 import random
 import re
@@ -76,12 +78,24 @@ def test_a_killed_rank(tmp_path):
     assert busy == "[rank 3] was at train.py:16 in <module>"
 
 
+def stop_without_lock(job, rank):
+    """Stop a rank at a moment at which it has not locked the file of the store."""
+    (store,) = job.script.parent.glob("**/store")
+    while True:
+        os.kill(job.pids[rank], signal.SIGSTOP)
+        time.sleep(0.05)  # another may have the lock now
+        with store.open("rb") as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        os.kill(job.pids[rank], signal.SIGCONT)
+
+
 def test_a_stopped_rank(tmp_path):
     """The others warn, give up at the timeout, and the launcher names the stopped rank."""
     env = {"ONEFOLD_TIMEOUT": "5", "ONEFOLD_WARN_AFTER": "1"}
     with Job(tmp_path, TRAINING, "--nproc_per_node", 2, env=env) as job:
         job.until_ready(2)
-        os.kill(job.pids[1], signal.SIGSTOP)
+        stop_without_lock(job, 1)
         stopped = time.monotonic()
         status, lines = job.end()
         assert 4 < time.monotonic() - stopped < 20
@@ -100,6 +114,33 @@ def test_a_stopped_rank(tmp_path):
         f"[rank 0] failed too: onefold.errors.CommTimeout: {step}, waited 5 s for other ranks "
         "(ONEFOLD_TIMEOUT).",
     ]
+
+
+HOLDING = """
+import fcntl, os, signal, time
+import torch
+from onefold.distributed import all_reduce, get_rank
+
+all_reduce(torch.ones(1), (0, 1), "sum")
+print("ready", get_rank(), os.getpid(), flush=True)
+if get_rank() == 1:
+    with open(os.environ["ONEFOLD_STORE"]) as store:
+        fcntl.flock(store, fcntl.LOCK_EX)
+        os.kill(os.getpid(), signal.SIGSTOP)
+all_reduce(torch.ones(1), (0, 1), "sum")
+"""
+
+
+def test_a_rank_that_is_stopped_while_it_has_the_lock_of_the_store(tmp_path):
+    """Until it ends the others cannot say anything, nor read what the launcher says."""
+    env = {"ONEFOLD_TIMEOUT": "3", "ONEFOLD_WARN_AFTER": "1"}
+    with Job(tmp_path, HOLDING, "--nproc_per_node", 2, env=env) as job:
+        job.until_ready(2)
+        status, lines = job.end(timeout=30)
+    assert status == 1
+    stop = "stopped by a signal, such as SIGSTOP, or by a debugger, while others waited for it"
+    assert f"[rank 1] {stop}" in lines
+    assert any(line.startswith("[rank 0] failed too: ") and "train.py:12" in line for line in lines)
 
 
 def test_a_killed_launcher(tmp_path):
