@@ -201,7 +201,7 @@ class Program:
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
     clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
     states: list[Value] = field(default_factory=list)  # what the optimizers keep
-    copies: list[LowCopy] = field(default_factory=list)  # that the optimizers write, of parameters
+    copies: list[LowCopy] = field(default_factory=list)  # of parameters; the updates write them
     updates: bool = False  # whether the optimizers' steps are among the steps
     draws: Draws = field(default_factory=lambda: Draws(()))
     micro_batches: int = 1  # how many of them the steps are for

@@ -1,6 +1,6 @@
 """Low copies: parameters in half precision, which last from call to call.
 
-The optimizers write them with the parameters. Whatever else changes a parameter makes its copy
+The updates write them with the parameters. Whatever else changes a parameter makes its copy
 stale; the next call then copies the parameter before it begins.
 """
 
@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from ..engine.meta import Meta
 from ..engine.tensor import Tensor, from_shards
 
 
@@ -18,9 +19,9 @@ class LowCopy:
 
     __slots__ = ("__weakref__", "_known", "param", "tensor")
 
-    def __init__(self, param: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, param: Tensor, meta: Meta) -> None:
         self.param = param
-        self.tensor = from_shards((), param.meta.like(dtype=dtype))
+        self.tensor = from_shards((), meta)
         self._known: object = None  # what the parameter was when the copy was like it
 
     def refresh(self) -> None:
@@ -46,10 +47,13 @@ class LowCopy:
 _copies: WeakValueDictionary[tuple[int, torch.dtype], LowCopy] = WeakValueDictionary()
 
 
-def low_copy(param: Tensor, dtype: torch.dtype) -> LowCopy:
-    """The copy of a parameter in a dtype, which programs share."""
-    key = id(param), dtype
+def low_copy(param: Tensor, meta: Meta) -> LowCopy:
+    """The copy of a parameter in this dtype and layout, which programs share.
+
+    The layout is the parameter's own when programs run; ZeRO may split it after they are compiled.
+    """
+    key = id(param), meta.dtype
     found = _copies.get(key)
-    if found is None or found.tensor.meta is not param.meta.like(dtype=dtype):
-        found = _copies[key] = LowCopy(param, dtype)
+    if found is None or found.tensor.meta is not meta:
+        found = _copies[key] = LowCopy(param, meta)
     return found

@@ -22,6 +22,7 @@ from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
 from .passes.layout_search import search_layouts
+from .passes.low_parameters import read_low_parameters
 from .passes.overlap import overlap_communication
 from .passes.recompute_pointwise import recompute_pointwise
 from .stages.assign_stages import assign_stages
@@ -78,6 +79,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_dead),
     Pass(fuse_add, when=lambda c: c.config.fuses_add),
     Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
+    Pass(read_low_parameters, when=lambda c: c.updates is not None),
     Pass(fuse_cross_entropy),
     Pass(recompute_pointwise),
     Pass(hoist_pointwise),

@@ -2,6 +2,7 @@
 
 An update writes into the memory of its parameters. Where that memory may be read afterwards, by an
 output or an assigned value, it writes into a copy, which the parameter takes when the call ends.
+Copies in half precision are written with the parameters, or after them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor
 from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
 from .passes.bucketing import align_gradients
-from .passes.low_parameters import copied_variables, read_copies
 from .passes.zero_sharding import copied_boxing
 from .program_executor import kept_by_outputs
 
@@ -76,7 +76,7 @@ def add_updates(
     numbers = program.free_numbers()
     targets = _layouts(program, layouts)
     assigned = {variable.value.number: value for variable, value in program.assigns}
-    copied = copied_variables(program, numbers)
+    low = _low_copies(program)
     before: list[ProgramStep] = []
     after: list[ProgramStep] = []
     trained: list[Trained] = []
@@ -90,13 +90,12 @@ def add_updates(
             before.append(copied_boxing(now, part, UPDATE))
             after.append(copied_boxing(part, gathered, UPDATE))
             if own:
-                after.append(_copy(gathered, whole))
+                after.append(_copy(gathered, whole, low.pop(whole.number, None)))
             else:
                 assigned[whole.number] = gathered
             trained.append(Trained(variable, part, gradient))
         elif own:
-            copy = copied[whole.number].value if whole.number in copied else None
-            trained.append(Trained(variable, whole, gradient, copy))
+            trained.append(Trained(variable, whole, gradient, low.get(whole.number)))
         else:
             clone = assigned[whole.number] = Value(next(numbers), whole.meta)
             before.append(
@@ -104,9 +103,10 @@ def add_updates(
             )
             trained.append(Trained(variable, clone, gradient))
     written = updates(trained, program.clippings, numbers)
-    copies = [each for each in copied.values() if each.value.number in written.copied]
-    program = read_copies(program, copies)
     found = {v.value.number: v for v in program.variables}
+    for number, copy in low.items():
+        if copy.number not in written.copied:
+            after.append(_copy(assigned.get(number, found[number].value), copy))
     return replace(
         program,
         steps=[*program.steps, *before, *written.steps, *after],
@@ -122,18 +122,26 @@ def _layouts(program: Program, layouts: Mapping[str, Meta]) -> dict[int, Meta]:
     return {v.value.number: layouts.get(v.value.name, v.value.meta) for v, _ in program.gradients}
 
 
-def _copy(source: Value, target: Value) -> ProgramStep:
-    """Copies a value into the memory of a variable."""
+def _low_copies(program: Program) -> dict[int, Value]:
+    """By number of each variable that has a copy in half precision: the copy."""
+    values = {id(variable.tensor): variable.value for variable in program.variables}
+    return {values[id(copy.param)].number: values[id(copy.tensor)] for copy in program.copies}
+
+
+def _copy(source: Value, *targets: Value | None) -> ProgramStep:
+    """Copies a value into the memory of variables."""
+    written = tuple([target for target in targets if target is not None])
     return ProgramStep(
-        "copy_", "copy_", (target, source), (), (), _copied, several=True, scope=UPDATE,
-        writes=(target,),
+        "copy_", "copy_", (source, *written), (), (), _copied, several=True, scope=UPDATE,
+        writes=written,
     )  # fmt: skip
 
 
-def _copied(target: Shards, source: Shards) -> tuple[()]:
+def _copied(source: Shards, *targets: Shards) -> tuple[()]:
     done: set[int] = set()  # replicas of a virtual world may be one tensor
-    for to, part in zip(target, source, strict=True):
-        if id(to) not in done:
-            done.add(id(to))
-            to.copy_(part)
+    for part, *into in zip(source, *targets, strict=True):
+        if id(into[0]) not in done:
+            done.add(id(into[0]))
+            for to in into:
+                to.copy_(part)
     return ()

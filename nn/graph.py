@@ -8,8 +8,10 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, update_wrapper, wraps
 from html import escape
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import graph as on_demand
 from ..distributed import origins
 from ..distributed.world import world
 from ..engine import interpreter
@@ -38,6 +40,10 @@ from .graph_state import Parts, StateDict, load_state, state_of
 from .graph_structure import Signature, check_inputs, same_tables, structure, walk
 from .graph_text import GraphTree
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..graph.hardware import Hardware
+    from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
 
@@ -395,6 +401,21 @@ class Graph:
         nothing of the program lies.
         """
         return self._latest("memory").memory(rank)
+
+    def simulate(
+        self, hardware: str | Path | Hardware, *, tokens: int | None = None, memory: bool = True
+    ) -> Simulation:
+        """What a call of the latest used compiled graph would take on this hardware; it prints.
+
+        `hardware` is "a100-80", "h100", "h200", "this-machine" (which `python -m
+        onefold.graph.calibrate` measures) or the path of a TOML file. `tokens` are those of one
+        call, for tokens per second. Without `memory` the bytes of each rank are not planned, which
+        may take long. Raises OnefoldRuntimeError before the first compile, OnefoldValueError for
+        hardware that is unknown or a file with a missing field.
+        """
+        compiled = self._latest("simulate")
+        found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
+        return found
 
     def summary(self) -> JobSummary:
         """What every rank holds and sends in a call of the latest used compiled graph; it prints.

@@ -31,7 +31,6 @@ class AdamW(RuleOptimizer):
     rule = staticmethod(update_rules.adam)
     coupled = False
     counts_steps = True
-    writes_copies = True
 
     def __init__(
         self,

@@ -34,6 +34,8 @@ class LAMB(Optimizer):
     array([1., 1., 1., 1.], dtype=float32)
     """
 
+    writes_copies = True
+
     def __init__(
         self,
         params: Params,
@@ -53,7 +55,13 @@ class LAMB(Optimizer):
         return ("step", "exp_avg", "exp_avg_sq")
 
     def _update(self, part: Part) -> Iterator[Write]:
+        for some in part.by_copies():
+            yield from self._update_alike(some)
+
+    def _update_alike(self, part: Part) -> Iterator[Write]:
+        """The update of parameters that all have copies, or none of them."""
         group, params, given = part.group, part.params, part.given
+        copies = [[copy for copy in part.copies if copy is not None]] if part.copies else []
         ways = [zeros_for(param) for param in params]
         for step, indices in next_steps(part).items():
             some = part.only(indices)
@@ -64,7 +72,7 @@ class LAMB(Optimizer):
             yield partial(count, some.states, step)
         weights = tensor_norms(params)
         lengths = cache(partial(tensor_norms, ways))  # when the ways are there
-        for number, lists in enumerate(unique_shards(params, ways, weights)):
+        for number, lists in enumerate(unique_shards(params, ways, weights, *copies)):
             yield partial(_move, number, lists, lengths, params, given)
 
     def direct(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
@@ -91,14 +99,15 @@ def _move(
     given: Given,
 ) -> Iterable[Change]:
     """The steps along the ways that were found, the `number`-th of their lists."""
-    targets, ways, weights = lists
+    targets, ways, weights, *copies = lists
     _, steps = unique_shards(params, lengths())[number]
     at = given.local(targets[0])
     rates = _trust(torch.stack(weights), torch.stack(steps)) * at.lr
     numbers = {"lr": rates}
     writes = updates_by_rule(
-        update_rules.move, [targets, ways], (), numbers, found_inf=at.found_inf
-    )
+        update_rules.move, [targets, ways], (), numbers, found_inf=at.found_inf,
+        copies=copies[0] if copies else None,
+    )  # fmt: skip
     return together(writes)()
 
 

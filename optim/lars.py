@@ -46,10 +46,12 @@ class LARS(Momentum):
     def _beside(self, part: Part) -> list[Sequence[Tensor]]:
         return [tensor_norms(part.params), tensor_norms(part.grads, part.given.scale)]
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+    def _update_by_rule(
+        self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor] | None = None
+    ) -> Iterable[Write]:
         *own, parameters, gradients = lists
         weights, slopes = torch.stack(parameters), torch.stack(gradients)
         below = slopes + group["weight_decay"] * weights + group["eps"]
         share = group["lars_coefficient"] * weights / below
         rates = torch.where((weights > 0) & (slopes > 0), share, 1.0) * at.lr
-        return super().update_lists(group, own, at._replace(lr=rates))
+        return super()._update_by_rule(group, own, at._replace(lr=rates), copies)

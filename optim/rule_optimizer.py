@@ -37,6 +37,7 @@ class RuleOptimizer(Optimizer):
     """
 
     rule: ClassVar[Rule]
+    writes_copies: ClassVar[bool] = True
     coupled: ClassVar[bool] = True  # whether weight decay is added to the gradients
     counts_steps: ClassVar[bool] = False  # whether each parameter keeps their number
     linear: ClassVar[bool] = False  # whether each addend of a partial_sum can be updated alone

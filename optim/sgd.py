@@ -30,7 +30,6 @@ class SGD(RuleOptimizer):
 
     rule = staticmethod(update_rules.sgd)
     linear = True
-    writes_copies = True
 
     def __init__(
         self,

@@ -40,17 +40,6 @@ CALLS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
 # torch computes these rows, and has them in no narrow dtype on the CPU.
 TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
-# What stays as it is: the name of a kernel, constants of its form and what is said of it, and why.
-_FEW = "spills 16 bytes a thread"
-_LARGE = "around libdevice's function for large angles"
-_TINY = "BM=16, BN=16, BD=16, BV=16"
-_LEFT = "ptxas spills a few bytes where it has more than half of the registers left"
-ACCEPTED = {
-    ("pointwise_sin", "", "spills 8 bytes a thread"): _LARGE,
-    ("pointwise_absolute_error", "", _FEW): _LEFT,
-    ("forward", _TINY, _FEW): _LEFT,
-    ("of_queries", _TINY, _FEW): _LEFT,
-}
 _ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
 _NUMBERS = "single numbers on the device, so that nothing waits for them"
 _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
@@ -115,14 +104,10 @@ def results(sample, layout, change):
 
 
 def wrong(problems):
-    """The problems that are not accepted, as text."""
+    """The problems as text."""
     for problem in problems:
-        name = problem.form.partition("(")[0]
-        known = (name == of and part in problem.form and problem.text == text
-                 for of, part, text in ACCEPTED)  # fmt: skip
-        if not any(known):
-            note = problem.text.startswith("spills") and not is_budgeted()
-            yield f"{NOTE if note else ''}{problem}"
+        note = problem.text.startswith("spills") and not is_budgeted()
+        yield f"{NOTE if note else ''}{problem}"
 
 
 @cache

@@ -296,15 +296,6 @@ def test_a_step_of_training_and_of_every_optimizer():
     assert gpu.launches["_update"] > len(driver_models.OPTIMIZERS) / 2
 
 
-def test_what_is_accepted_is_of_one_kernel():
-    spilling = Problem("pointwise_sin(x0: *fp32)", "spills 8 bytes a thread")
-    other = Problem("pointwise_sinh(x0: *fp32)", "spills 8 bytes a thread")
-    assert list(driver_runs.wrong([spilling, other])) == [str(other)]
-    few, tile = "spills 16 bytes a thread", "BM=16, BN=16, BD=16, BV=16"
-    small, large = Problem(f"forward(q; {tile})", few), Problem("forward(q; BM=128)", few)
-    assert list(driver_runs.wrong([small, large])) == [str(large)]
-
-
 def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):
     spilling, wrong = Problem("_a(x)", "spills 8 bytes a thread"), Problem("_a(x)", "wrong")
     monkeypatch.setattr(driver_runs, "is_budgeted", lambda: False)

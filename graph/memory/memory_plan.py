@@ -39,6 +39,7 @@ class MemoryPlan:
     inputs: int
     live: int
     kept: int
+    moment: str  # the first step during which `live` bytes are live, and its place in the call
     states: int  # of `persistent`, what the optimizers keep
     buffers: Sequence[Buffer] = field(repr=False)  # of the call
 
@@ -95,6 +96,8 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     states = (program if stages is None else stages.staged.end.program).states
     kept = [*(variable.value for variable in program.variables), *states]
     count = 1 if stages is None else stages.schedule.micro_batches
+    live = live_bytes(buffers, len(events))
+    at = live.index(max(live)) if live else 0
     inputs = [value.meta for value in program.inputs]
     if count > 1:  # those of one micro-batch
         inputs = [m.like(shape=(count * m.shape[0], *m.shape[1:])) for m in inputs]
@@ -102,8 +105,9 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
         rank=rank,
         persistent=sum(local_bytes(value.meta, rank) for value in kept),
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
-        live=max(live_bytes(buffers, len(events)), default=0),
+        live=max(live, default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
+        moment=f"{events[at].label}, {at + 1} of {len(events)}" if live else "",
         states=sum(local_bytes(value.meta, rank) for value in states),
         buffers=buffers,
     )

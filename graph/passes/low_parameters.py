@@ -2,64 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from ...engine.meta import Meta
 from ...engine.ops.cast import Cast, is_half
 from ...kernels.select import uses_triton
-from ..ir import Program, ProgramStep, Value, Variable
+from ..ir import Program, Value, Variable
 from ..low_copies import LowCopy, low_copy
 from ..program_executor import kept_by_outputs
 
 
-@dataclass(frozen=True, eq=False)
-class Copied:
-    """A variable that steps cast to half precision, and a copy that could be read instead."""
+def read_low_parameters(program: Program) -> Program:
+    """The program that reads copies of the parameters that it casts to half precision.
 
-    copy: LowCopy
-    value: Value  # the copy in the program
-    casts: list[ProgramStep] = field(default_factory=list)  # one for each micro-batch
-
-
-def copied_variables(program: Program, numbers: Iterator[int]) -> dict[int, Copied]:
-    """The variables that could have a copy, by number.
-
-    Where Triton does the work, and unless memory of a cast may be read when a call has ended.
+    `add_updates` writes them. Where Triton does the work, and unless the program itself changes
+    the parameter, or memory of a cast may be read when a call has ended.
     """
     kept = kept_by_outputs(program)
-    variables = {variable.value.number: variable for variable in program.variables}
-    found: dict[int, Copied] = {}
+    numbers = program.free_numbers()
+    assigned = {variable.value.number for variable, _ in program.assigns}
+    trained = {v.value.number: v for v, _ in program.gradients if v.value.number not in assigned}
+    found: dict[int, tuple[LowCopy, Value]] = {}
+    same: dict[int, Value] = {}
     for step in program.steps:
-        if not isinstance(step.op, Cast) or step.source.number not in variables:
+        if not isinstance(step.op, Cast) or step.source.number not in trained:
             continue
         (made,) = step.outputs
-        if not is_half(made.meta.dtype) or made.number in kept:
+        meta, variable = made.meta, trained[step.source.number]
+        if not is_half(meta.dtype) or made.number in kept or not uses_triton(meta.device_type):
             continue
-        if not uses_triton(made.meta.device_type):
+        if meta is not variable.value.meta.like(dtype=meta.dtype):
             continue
-        variable = variables[step.source.number]
-        copied = found.get(variable.value.number) or _copied(variable, made.meta, numbers)
-        if copied.value.meta is made.meta:
-            found[variable.value.number] = copied
-            copied.casts.append(step)
-    return found
-
-
-def _copied(variable: Variable, meta: Meta, numbers: Iterator[int]) -> Copied:
-    name = f"{variable.value.name}-{str(meta.dtype).removeprefix('torch.')}"
-    return Copied(low_copy(variable.tensor, meta.dtype), Value(next(numbers), meta, name))
-
-
-def read_copies(program: Program, copied: Sequence[Copied]) -> Program:
-    """The program that reads these copies, which something else writes."""
-    casts = [(step, each.value) for each in copied for step in each.casts]
-    same = {step.outputs[0].number: value for step, value in casts}
-    gone = {id(step) for step, _ in casts}
-    steps = [step.substitute(same) for step in program.steps if id(step) not in gone]
-    variables = [Variable(each.value, each.copy.tensor) for each in copied]
+        if variable.value.number not in found:
+            name = f"{variable.value.name}-{str(meta.dtype).removeprefix('torch.')}"
+            copy = low_copy(variable.tensor, meta)
+            found[variable.value.number] = copy, Value(next(numbers), meta, name)
+        value = found[variable.value.number][1]
+        if value.meta is meta:
+            same[made.number] = value
+    steps = [
+        step.substitute(same)
+        for step in program.steps
+        if not any(value.number in same for value in step.outputs)
+    ]
+    copies = [copy for copy, _ in found.values()]
     return replace(
         program.substitute(steps, same),
-        variables=[*program.variables, *variables],
-        copies=[each.copy for each in copied],
+        variables=[
+            *program.variables,
+            *(Variable(value, copy.tensor) for copy, value in found.values()),
+        ],
+        copies=copies,
     )

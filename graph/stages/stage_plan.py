@@ -23,6 +23,7 @@ from ..schedules.simulate import Timeline, Times, simulate
 from .partition import Part, Staged
 
 Way: TypeAlias = Literal["send", "receive"]
+OF_ALL = ("unscale", "clip_grad_norm_", "clip_factor")  # steps that need all ranks' gradients
 _AHEAD = 1  # actions before the one that needs it, a receive is posted
 
 
@@ -110,9 +111,7 @@ class StagePlan:
         if not program.updates:
             return []
         ends = [timeline.spans[actions[-1]][1] for actions in self.schedule.ranks]
-        waits = any(
-            step.name in ("unscale", "clip_grad_norm_", "clip_factor") for step in program.steps
-        )
+        waits = any(step.name in OF_ALL for step in program.steps)
         return [max(ends)] * len(ends) if waits else ends
 
     def __str__(self) -> str:

@@ -58,12 +58,14 @@ def test_a_skipped_update_changes_no_bit(dtype):
 
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(("name", "options"), [("AdamW", ADAMW), ("SGD", SGD)])
+@pytest.mark.parametrize(
+    ("name", "count", "options"), [("AdamW", 4, ADAMW), ("SGD", 3, SGD), ("Adamax", 4, {})]
+)
 @pytest.mark.parametrize("skipped", [None, 0.0, 1.0])
-def test_copies_in_half_precision(name, options, low, skipped):
+def test_copies_in_half_precision(name, count, options, low, skipped):
     """They are written with the parameters, whose bits are those without copies."""
     found = None if skipped is None else torch.tensor(skipped)
-    columns = lists(4 if name == "AdamW" else 3, torch.float32)
+    columns = lists(count, torch.float32)
     copies = [x.to(low) for x in columns[0]]
     for chosen in ("torch", "triton"):
         alone, mine, lows = clones(columns), clones(columns), clones([copies])[0]

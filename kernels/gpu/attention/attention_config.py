@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 from ...attention_ref import WIDEST
@@ -29,6 +30,9 @@ class Sizes(NamedTuple):
 _FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 32, 8, 2)}
 _OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
 _OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
+_DOUBLE = {
+    "forward": Sizes(16, 16, 8, 2), "queries": Sizes(16, 16, 8, 1), "keys": Sizes(16, 16, 8, 1)
+}  # fmt: skip
 _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
 # Where tiles are copied by TMA, and not by threads: by the work, the widest of the features, and
 # the form. Two groups of four warps have keys or queries of their own, whatever their number.
@@ -109,9 +113,9 @@ def by_rule(
     known = _ELSEWHERE.get(arch, {})
     most = _TABLES[work][bound]
     if kind == "double":
-        most = Sizes(16, 16, 4, 1)
+        most = _DOUBLE[work]
     elif kind != "half":
-        most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
+        most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 8, 1)
         # Twice as many would spill.
         if work == "keys" and (arch.startswith("gfx") or (bound, kind) == (128, "ieee")):
             most = most._replace(queries=16)
@@ -125,7 +129,11 @@ def by_rule(
         most = known.get((work, bound, "plain"), most)
     if arch.startswith("gfx"):
         most = most._replace(stages=1)
-    return Sizes(_within(most.queries, queries), _within(most.keys, keys), *most[2:])
+    tile = _within(most.queries, queries), _within(most.keys, keys)
+    warps = most.warps
+    if kind not in ("half", "double") and work != "keys":
+        warps = min(warps, prod(tile) // 64)  # a thread with one element would spill
+    return Sizes(*tile, warps, *most[3:])
 
 
 def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Sizes]:

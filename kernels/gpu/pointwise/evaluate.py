@@ -17,6 +17,8 @@ from .expression import Expression
 from .strided_layout import Ints, broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
+# Of what ptxas spills registers for otherwise: sin has another way for large numbers.
+_MORE_WARPS = {"sin": 8, "absolute_error": 8}
 Launch = Callable[[Sequence[Tensor | float]], None]
 
 
@@ -44,7 +46,16 @@ def plan(
         return None
     numbers = (*layout.sizes, *layout.strides)
     kernel, count = generate(expression, layout.pattern), len(dtypes)
-    return kernel.prepared((layout.programs,), numbers, layout.tile, count, _WARPS, fused=False)
+    return kernel.prepared(
+        (layout.programs,), numbers, layout.tile, count, warps_of(expression), fused=False
+    )
+
+
+def warps_of(expression: Expression) -> int:
+    """How many warps compute a tile."""
+    return max(
+        [_MORE_WARPS.get(step.function, _WARPS) for step in expression.steps], default=_WARPS
+    )
 
 
 def plan_dense(

@@ -14,7 +14,7 @@ from ..launch.aot_cases import Case
 from ..launch.symbolic_numbers import kind_of, runtime_scalars, through
 from .codegen import generate
 from .copy_kernels import MOVED, fill
-from .evaluate import plan_dense
+from .evaluate import plan_dense, warps_of
 from .expression import WORK, Expression, Writer
 from .strided_layout import Pattern
 from .triton_functions import is_known, takes_of
@@ -211,7 +211,8 @@ def _case(expression: Expression, pattern: Pattern, tile: tuple[int, int], size:
     pointers = [f"*{_TYPES[dtype]}" for dtype in dtypes]
     numbers = [_TYPES[given.dtype] for given in inputs if given.kind == "number"]
     rest = len(kernel.names) - len(pointers) - len(numbers) - 2
-    return Case(kernel, (*pointers, *numbers, *(size,) * rest), tile, fused=False)
+    types = (*pointers, *numbers, *(size,) * rest)
+    return Case(kernel, types, tile, warps_of(expression), fused=False)
 
 
 def _cases() -> Iterator[Case]:
@@ -233,6 +234,9 @@ def _cases() -> Iterator[Case]:
         mask = torch.empty(8, 8, dtype=torch.bool)
         yield _case(single("where", (mask, 0.0, x), dtype), three, flat, "i32")
     yield _case(single("copy", (x,), torch.bfloat16), two, flat, "i32")
+    yield _case(single("sin", (x,), torch.float32), two, (1, 1024), "i32")
+    x = torch.empty(8, 8, dtype=torch.bfloat16)
+    yield _case(single("absolute_error", (x, x), torch.bfloat16), three, flat, "i32")
     z = torch.empty(8, 8, dtype=torch.complex64)
     for function, given, pattern in (
         ("mul", (z, z), Pattern(0, 2, ((None, None, 1), (None, 0, 1), (None, None, 1)))),

@@ -267,5 +267,7 @@ CASES += [
     for rule, states, numbers, flags, decayed in (
         (update_rules.adam, _MOMENTS, (*_ADAM, "decay"), (), False),
         (*_SGD, _NESTEROV, True),
+        (update_rules.rmsprop, _MEANS, _OF_RMSPROP, (("eps_in_root", False),), True),
+        (adaptive_rules.nadam, _MOMENTS, _NADAM, (), True),
     )
 ]  # fmt: skip

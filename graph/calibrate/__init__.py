@@ -1,0 +1,1 @@
+"""Calibration: the hardware file of this machine, measured by two processes at once."""

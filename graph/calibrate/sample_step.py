@@ -1,0 +1,96 @@
+"""Sample step: forward and backward of a small transformer, as a program of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+
+from ...engine.names import all_names
+from ...engine.tensor import Tensor
+from ...engine.values import from_torch
+from ..compiled_graph import Compiled, State, compile_graph
+from ..graph_config import GraphConfig
+from ..zero import Zero
+
+_VOCABULARY = 256
+_LAYERS = 2
+_HEADS = 8
+_MOVED = 7  # values of each parameter that AdamW reads or writes
+
+
+def sample_step(width: int, batch: int, length: int) -> tuple[Compiled, list[Tensor]]:
+    """The program and inputs for it; the parameters' gradients are made, and not used."""
+    torch.manual_seed(0)
+    tensors = {name: _parameter(*shape) for name, shape in _shapes(width, length).items()}
+    inputs = [from_torch(torch.randint(0, _VOCABULARY, (batch, length))) for _ in range(2)]
+
+    def build(tokens: Tensor, following: Tensor) -> Tensor:
+        loss = _loss(tensors, tokens, following)
+        loss.backward()
+        return loss
+
+    state = State(tensors, {}, {}, [*tensors.values()])
+    metas = [x.meta for x in inputs]
+    compiled = compile_graph(build, (tuple(inputs), {}), metas, state, GraphConfig(), Zero(None))
+    return compiled, inputs
+
+
+def optimizer_step(compiled: Compiled) -> tuple[Callable[[], object], int]:
+    """A step of torch's fused AdamW on the program's parameters, and the bytes that it moves."""
+    params = [torch.nn.Parameter(v.tensor.shards[0].detach()) for v in compiled.program.variables]
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    count = sum(prod(param.shape) for param in params)
+    step: Callable[[], object] = torch.optim.AdamW(params, fused=True).step
+    return step, _MOVED * 4 * count
+
+
+def _parameter(*shape: int) -> Tensor:
+    made = from_torch(0.02 * torch.randn(*shape))
+    made.requires_grad = True
+    return made
+
+
+def _shapes(width: int, length: int) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {
+        "tokens": (_VOCABULARY, width),
+        "places": (length, width),
+        "head": (_VOCABULARY, width),
+    }
+    for layer in range(_LAYERS):
+        for name in ("q", "k", "v", "out"):
+            found |= {f"{name}{layer}": (width, width), f"{name}{layer}.bias": (width,)}
+        found |= {f"up{layer}": (4 * width, width), f"up{layer}.bias": (4 * width,)}
+        found |= {f"down{layer}": (width, 4 * width), f"down{layer}.bias": (width,)}
+        for name in ("norm1", "norm2"):
+            found |= {f"{name}{layer}": (width,), f"{name}{layer}.bias": (width,)}
+    return found
+
+
+def _loss(tensors: dict[str, Tensor], tokens: Tensor, following: Tensor) -> Tensor:
+    op: dict[str, Any] = all_names()
+
+    def linear(name: str, x: Tensor) -> Any:
+        return op["linear"](x, tensors[name], tensors[f"{name}.bias"])
+
+    def norm(name: str, x: Any) -> Any:
+        weight = tensors[name]
+        return op["layer_norm"](x, tuple(weight.meta.shape), weight, tensors[f"{name}.bias"])
+
+    x: Any = op["embedding"](tokens, tensors["tokens"])
+    x = x + tensors["places"]
+    batch, length, width = x.shape
+    for layer in range(_LAYERS):
+        inner = norm(f"norm1{layer}", x)
+        shape = (batch, length, _HEADS, width // _HEADS)
+        q, k, v = (linear(f"{n}{layer}", inner).view(*shape).transpose(1, 2) for n in "qkv")
+        y = op["scaled_dot_product_attention"](q, k, v, is_causal=True)
+        x = x + linear(f"out{layer}", y.transpose(1, 2).reshape(batch, length, width))
+        inner = norm(f"norm2{layer}", x)
+        x = x + linear(f"down{layer}", op["gelu"](linear(f"up{layer}", inner)))
+    scores = op["linear"](x, tensors["head"])
+    loss: Tensor = op["cross_entropy"](scores.view(-1, _VOCABULARY), following.reshape(-1))
+    return loss

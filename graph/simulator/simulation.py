@@ -1,0 +1,232 @@
+"""Simulation: the time, memory and bytes of one call of a compiled graph on described hardware."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ...engine.meta import Meta
+from .. import trace_format
+from ..compiled_graph import Compiled
+from ..hardware import Hardware, read
+from ..ir import Program
+from ..memory_traffic import readable
+from ..setting_checks import integer
+from ..stages.stage_plan import StagePlan
+from .equal_ranks import equal_ranks
+from .event_simulation import Timeline, run
+from .program_tasks import add_program
+from .rank_work import RankWork, Tasks
+from .stage_tasks import add_stages
+
+_ROWS = ("compute", "communication")  # of a trace
+_MOST_GROUPS = 32  # that are printed
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """Ranks that do the same, each in a call: seconds, flop, and bytes."""
+
+    ranks: tuple[int, ...]
+    compute: float
+    communication: float  # also where other work hides it
+    waiting: float  # for other ranks
+    flop: Mapping[torch.dtype, int]  # of matrix products, without what checkpoints compute again
+    flop_again: float
+    received: Mapping[str, int]  # by name of the link
+    memory: int | None  # at the peak, with parameters and states; None where it was not asked for
+    moment: str = ""  # the step during which most is live, and its place in the call
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What one call takes; it prints. `groups` are those of equal ranks."""
+
+    hardware: Hardware
+    groups: tuple[RankGroup, ...]
+    timeline: Timeline = field(repr=False)  # its tasks have the numbers of groups as ranks
+    tokens: int | None = None  # of one call
+
+    @property
+    def step_time(self) -> float:
+        """Seconds from the start of a call to the end of the last rank's work."""
+        return self.timeline.makespan
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return sum(len(group.ranks) for group in self.groups)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all ranks together; None without `tokens`."""
+        return None if self.tokens is None else self.tokens / self.step_time
+
+    @property
+    def mfu(self) -> float:
+        """Model flop utilization: the share of the time in which the flop could be done at peak.
+
+        What checkpoints compute again does not count. Source: Chowdhery et al., "PaLM" (2022).
+        """
+        least = sum(
+            len(group.ranks) * flop / self.hardware.flops(dtype)
+            for group in self.groups
+            for dtype, flop in group.flop.items()
+        )
+        return least / (self.ranks * self.step_time) if self.step_time else 0.0
+
+    @property
+    def bubble(self) -> float:
+        """Seconds in which even the busiest ranks wait for others."""
+        return min(group.waiting for group in self.groups)
+
+    @property
+    def received(self) -> dict[str, int]:
+        """Bytes that all ranks together receive, by name of the link."""
+        found: Counter[str] = Counter()
+        for group in self.groups:
+            found.update(
+                {link: nbytes * len(group.ranks) for link, nbytes in group.received.items()}
+            )
+        return dict(found)
+
+    @property
+    def memory(self) -> int | None:
+        """The bytes of the rank that needs most."""
+        return max((g.memory for g in self.groups if g.memory is not None), default=None)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write a Chrome trace, which Perfetto opens: a process for each group of equal ranks."""
+        groups = enumerate(self.groups)
+        names = {i: f"rank{'s' * (len(g.ranks) > 1)} {ranges(g.ranks)}" for i, g in groups}
+        trace_format.save(self._spans(), path, names, _ROWS)
+
+    def _spans(self) -> Iterator[trace_format.Span]:
+        line = self.timeline
+        for task, start, end in zip(line.tasks, line.starts, line.ends, strict=True):
+            row = _ROWS.index(task.stream)
+            yield trace_format.Span(task.name, task.stream, task.rank, row, 1e6 * start, 1e6 * end)
+
+    def __str__(self) -> str:
+        step = self.step_time
+        lines = [
+            f"one call on {self.hardware.name}: {self.ranks} ranks, {len(self.groups)} different",
+            f"step time   {_seconds(step)}",
+        ]
+        if self.tokens_per_second is not None:
+            lines.append(f"tokens/s    {self.tokens_per_second:,.0f}")
+        lines.append(f"MFU         {100 * self.mfu:.1f}%")
+        lines.append(f"bubble      {100 * self.bubble / step if step else 0.0:.1f}%")
+        for link, nbytes in self.received.items():
+            lines.append(f"received    {readable(nbytes)} over {link}")
+        if self.memory is not None:
+            fits = "fits in" if self.memory <= self.hardware.memory_bytes else "more than the"
+            has = readable(self.hardware.memory_bytes)
+            lines.append(f"memory      {readable(self.memory)} at most, {fits} {has} of a device")
+        titles = ("ranks", "compute", "communication", "waiting", "memory", "at the step")
+        rows: list[tuple[str, ...]] = [titles if self.memory is not None else titles[:4]]
+        rows += [_row(group) for group in self.groups[:_MOST_GROUPS]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        more = len(self.groups) - _MOST_GROUPS
+        return "\n".join([*lines, *[f"and {more} more groups"] * (more > 0)])
+
+
+def simulate(
+    compiled: Compiled,
+    hardware: str | Path | Hardware,
+    tokens: int | None = None,
+    memory: bool = True,
+) -> Simulation:
+    """Simulate one call of a compiled graph, whose ranks need not exist.
+
+    Each rank has a stream that computes and one that communicates. They do what the executor does:
+    the steps in the order of the program, or with stages the instructions of the rank's group.
+    `nn.Graph.simulate` has the arguments.
+    """
+    machine = read(hardware)
+    if tokens is not None:
+        integer("simulate: tokens", tokens, least=1)
+    tasks = Tasks(machine, equal_ranks(_metas(compiled)))
+    if compiled.stages is None:
+        add_program(tasks, compiled.program)
+    else:
+        add_stages(tasks, compiled.stages)
+    timeline = run(tasks.tasks, machine.contention)
+    groups = tuple(
+        _group(work, timeline, index, compiled if memory else None)
+        for index, work in enumerate(tasks.works)
+    )
+    return Simulation(machine, groups, timeline, tokens)
+
+
+def _metas(compiled: Compiled) -> Iterator[Meta]:
+    """The layouts of all values of a call."""
+    programs = [compiled.program]
+    if compiled.stages is not None:
+        programs += _around(compiled.stages)
+    for program in programs:
+        given = [*program.inputs, *(v.value for v in program.variables), *program.states]
+        yield from (value.meta for value in given)
+        yield from (value.meta for step in program.steps for value in step.outputs)
+
+
+def _around(plan: StagePlan) -> Sequence[Program]:
+    return plan.staged.slices, plan.staged.end.program
+
+
+def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankGroup:
+    done = work.done
+    plan = None if compiled is None else compiled.memory(work.rank)
+    return RankGroup(
+        ranks=work.ranks,
+        compute=done.seconds - done.communication,
+        communication=done.communication,
+        waiting=timeline.makespan - timeline.busy.get(index, 0.0),
+        flop=dict(done.flop),
+        flop_again=done.flop_again,
+        received=dict(done.received),
+        memory=None if plan is None else plan.total,
+        moment="" if plan is None else plan.moment,
+    )
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Ranks as a short text.
+
+    >>> ranges([0, 1, 2, 5, 8, 9])
+    '0-2, 5, 8-9'
+    """
+    found: list[list[int]] = []
+    for rank in ranks:
+        if found and rank == found[-1][1] + 1:
+            found[-1][1] = rank
+        else:
+            found.append([rank, rank])
+    return ", ".join(f"{low}-{high}" if low < high else f"{low}" for low, high in found)
+
+
+def _row(group: RankGroup) -> tuple[str, ...]:
+    times = (group.compute, group.communication, group.waiting)
+    memory = () if group.memory is None else (readable(group.memory), group.moment)
+    return _shortened(ranges(group.ranks)), *map(_seconds, times), *memory
+
+
+def _shortened(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+def _seconds(seconds: float) -> str:
+    """A time in a unit that suits it.
+
+    >>> _seconds(0.0123)
+    '12.3 ms'
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} us"

@@ -1,0 +1,135 @@
+"""Tasks of a graph with stages: the instructions of each group of ranks, and what is around them.
+
+The steps of one action run in turn, boxings too, as the executor runs them. Messages between stages
+go beside: a send begins after its action, and an action waits for what it receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...engine.boxing import disjoint_boxing
+from ..ir import ProgramStep, Value
+from ..memory_traffic import local_bytes
+from ..schedules.actions import Action
+from ..stages.partition import Part
+from ..stages.stage_plan import Message, StagePlan
+from .comm_costs import Communication
+from .rank_work import Amount, RankWork, Tasks
+
+
+def add_stages(tasks: Tasks, plan: StagePlan) -> None:
+    """Add what each rank does in a call."""
+    adding = _Adding(tasks, plan)
+    for index in range(len(tasks.works)):
+        adding.before(index)
+        adding.instructions(index)
+    adding.arrivals()
+    adding.after()
+
+
+class _Adding:
+    def __init__(self, tasks: Tasks, plan: StagePlan) -> None:
+        self.tasks = tasks
+        self.plan = plan
+        self.staged = plan.staged
+        self.sums = self.staged.sums_by_part()
+        self.crossings = [
+            disjoint_boxing(t.value.meta, t.result.meta) for t in self.staged.transfers
+        ]
+        self.arriving: dict[Part, list[int]] = {}
+        for index, transfer in enumerate(self.staged.transfers):
+            self.arriving.setdefault(transfer.target, []).append(index)
+        self.sent: dict[tuple[int, int], list[int]] = {}  # tasks, by transfer and micro-batch
+        self.waiting: list[tuple[int, Action]] = []  # tasks that wait for what they receive
+        self.amounts: dict[tuple[int, Part], Amount] = {}
+        self.additions: dict[tuple[int, Part], float] = {}
+        self.messages: dict[tuple[int, int], Communication] = {}
+
+    def before(self, index: int) -> None:
+        """What brings variables and inputs to their ranks."""
+        staged = self.staged
+        self._in_turn(index, "inputs", [*staged.once, *staged.slices.steps])
+        for _ in range(self.plan.schedule.micro_batches):
+            self._in_turn(index, "inputs", staged.feeds)
+
+    def instructions(self, index: int) -> None:
+        work = self.tasks.works[index]
+        group = self.plan.group(work.rank)
+        for each in () if group is None else self.plan.instructions[group]:
+            if isinstance(each, Action):
+                seconds = self._action(index, each)
+                number = self.tasks.add(index, "compute", str(each), seconds)
+                self.waiting.append((number, each))
+            elif each.kind == "send":
+                self._send(index, each)
+
+    def _action(self, index: int, action: Action) -> float:
+        """The seconds of an action, which is noted as done."""
+        part, work = (action.kind, action.stage), self.tasks.works[index]
+        found = self.amounts.get((index, part))
+        if found is None:
+            found = self.amounts[index, part] = self._amount(index, part)
+        work.done.add(found)
+        if action.micro_batch == 0:
+            return found.seconds
+        if (index, part) not in self.additions:
+            sums = self.sums.get(part, ())
+            self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
+        return found.seconds + self.additions[index, part]
+
+    def _amount(self, index: int, part: Part) -> Amount:
+        work = self.tasks.works[index]
+        found = self.tasks.amount(self.staged.segments[part], index)
+        for at in self.arriving.get(part, ()):
+            crossing, comm = self.crossings[at], self.tasks.comm
+            moved = comm.of([crossing.route], work.rank, work.costs)
+            found.received.update(moved.received)
+            found.communicate(comm.of(crossing.after.steps, work.rank, work.costs))
+        return found
+
+    def _adding_up(self, work: RankWork, value: Value) -> float:
+        """The seconds to add a gradient to its sum over the micro-batches."""
+        nbytes = 3 * local_bytes(value.meta, work.rank)
+        return work.costs.launched(work.costs.moving(nbytes)) if nbytes else 0.0
+
+    def _send(self, index: int, each: Message) -> None:
+        work, crossing = self.tasks.works[index], self.crossings[each.transfer]
+        if work.rank not in crossing.route.placement.position:
+            return
+        key = index, each.transfer
+        if key not in self.messages:
+            steps = (*crossing.before.steps, crossing.route)
+            self.messages[key] = self.tasks.comm.of(steps, work.rank, work.costs)
+        work.done.communicate(self.messages[key])
+        before = work.last.get("compute")
+        number = self.tasks.add(
+            index,
+            "communication",
+            f"send {self.staged.transfers[each.transfer].value!r}, {each.micro_batch}",
+            self.messages[key].seconds,
+            () if before is None else (before,),
+        )
+        self.sent.setdefault((each.transfer, each.micro_batch), []).append(number)
+
+    def arrivals(self) -> None:
+        """Let actions wait for the messages that they need."""
+        for number, action in self.waiting:
+            needed = self.arriving.get((action.kind, action.stage), ())
+            sent = (self.sent.get((at, action.micro_batch), ()) for at in needed)
+            self.tasks.need(number, [each for some in sent for each in some])
+
+    def after(self) -> None:
+        """What is done once, after all micro-batches: gradients between stages, updates."""
+        for at, step in enumerate(self.staged.end.program.steps):
+            for index in self.tasks.taking_part(step):
+                amount = self.tasks.amount([step], index)
+                self.tasks.works[index].done.add(amount)
+                meeting = self.tasks.meeting(step, index, ("end", at))
+                self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting)
+
+    def _in_turn(self, index: int, name: str, steps: Sequence[ProgramStep]) -> None:
+        amount = self.tasks.amount(steps, index)
+        self.tasks.works[index].done.add(amount)
+        if amount.seconds:
+            self.tasks.add(index, "compute", name, amount.seconds)

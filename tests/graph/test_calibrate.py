@@ -1,0 +1,70 @@
+"""Calibration: what it measures is fitted as written, bounded in time, and a file that is read."""
+
+import time
+
+import pytest
+import torch
+from launched import run_ranks
+
+from onefold.errors import OnefoldRuntimeError
+from onefold.graph.calibrate.__main__ import main, measure
+from onefold.graph.calibrate.link_rates import Beside
+from onefold.graph.calibrate.sample_step import sample_step
+from onefold.graph.calibrate.stopwatch import Budget, fitted, seconds_of
+from onefold.graph.hardware import THIS_MACHINE, Curve, read
+from onefold.graph.hardware.hardware_files import this_machine
+from onefold.graph.hardware.hardware_text import as_toml
+from onefold.graph.simulator import simulate
+
+
+def test_a_stopwatch_measures_sleep():
+    assert seconds_of(lambda: time.sleep(0.002), 0.02) == pytest.approx(0.002, rel=0.5)
+
+
+def test_what_is_fitted_gives_the_times_again():
+    sizes, seconds = [1e3, 1e4, 1e6], [1e-6, 2e-6, 1e-4]
+    peak, curve = fitted(sizes, seconds)
+    assert peak == 1e10
+    for size, each in zip(sizes, seconds, strict=True):
+        assert size / (peak * curve.at(size)) == pytest.approx(each)
+
+
+def test_contention():
+    assert Beside(2.0, 5.0, 5.0).contention == 1.0  # all of it was hidden
+    assert Beside(2.0, 5.0, 7.0).contention == 8.0  # nothing was
+    assert Beside(2.0, 5.0, 4.0).contention == 1.0
+
+
+def test_the_time_is_bounded():
+    with pytest.raises(OnefoldRuntimeError, match=r"did not end in 0 seconds; .*--seconds"):
+        Budget(0.0).check()
+    Budget(100.0).check()
+
+
+def test_the_sample_is_a_step_of_a_transformer():
+    compiled, _ = sample_step(width=16, batch=2, length=4)
+    names = {step.name for step in compiled.program.steps}
+    assert {"linear", "gelu", "cross_entropy", "embedding_grad", "rows_tn"} <= names
+    assert len(compiled.program.gradients) == 35
+
+
+def test_two_processes_measure_a_file_that_is_read(tmp_path, monkeypatch):
+    first, second = run_ranks(2, lambda: measure(Budget(60.0), 0.02, 1 << 30))
+    assert first.memory_bytes == second.memory_bytes == 1 << 30
+    assert first.links[0].bandwidth == second.links[0].bandwidth  # agreed on, by the slower rank
+    assert {"linear", "gelu", "adamw"} <= first.ops.keys()
+    assert all(type(curve) is Curve for curve in (first.matmul, first.attention, first.memory))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    this_machine().parent.mkdir(parents=True)
+    this_machine().write_text(as_toml(first))
+    assert read(THIS_MACHINE) == first
+    compiled, _ = sample_step(width=16, batch=2, length=4)
+    assert simulate(compiled, THIS_MACHINE).step_time > 0
+    assert torch.float64 in first.peak
+
+
+def test_the_command_says_what_it_does(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "--seconds" in capsys.readouterr().out
