@@ -16,6 +16,7 @@ from ..engine.boxing import BoxingPlan
 from ..engine.boxing.boxing_steps import BoxingStep
 from ..engine.meta import Meta
 from ..engine.placement import Placement
+from .garbage import uncollected
 from .ir import Program, ProgramStep
 from .memory.memory_plan import plan_memory
 from .memory_traffic import local_bytes, readable
@@ -87,6 +88,7 @@ def _runs(ranks: tuple[int, ...]) -> str:
     return ", ".join(shown + ["..."] * (len(runs) > _SHOWN_RUNS))
 
 
+@uncollected()
 def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
     """The groups of a program's ranks."""
     boxings = _Boxings(program, stages)
