@@ -102,6 +102,7 @@ def measure(case: Case) -> timing.Results:
         text = graph.plan(0)
         lap("plan s")
         plan = graph.memory(0)
+        str(plan)  # lays the arena out
         lap("memory s")
         graph.schedule()
         lap("schedule s")

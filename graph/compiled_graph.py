@@ -21,6 +21,7 @@ from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture, Read
 from .debug_log import Debug
+from .garbage import uncollected
 from .graph_config import GraphConfig, GraphModule
 from .ir import Clipping, Program, value_in, verify
 from .job_summary import JobSummary, summarize
@@ -135,6 +136,7 @@ class Compiled:
         return tree_map_checked(self.returned, given, "the result")
 
 
+@uncollected()
 def compile_graph(
     build: Build, given: Given, metas: Sequence[Meta], state: State, config: GraphConfig, zero: Zero
 ) -> Compiled:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...distributed.world import shortened
 from ...errors import OnefoldValueError
+from ..garbage import uncollected
 from ..ir import UPDATE, Program
 from ..memory_traffic import local_bytes
 from ..setting_checks import integer
@@ -82,18 +81,6 @@ class MemoryPlan:
         ]
         lines = [f"{name:<12}{nbytes:>18,}  {note}".rstrip() for name, nbytes, note in rows]
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """A block without garbage collection, which takes most of the time of making many objects."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 @uncollected()
