@@ -25,6 +25,8 @@ import torch.distributed as dist
 from parallel_step import model_of
 
 import onefold as flow
+from onefold.errors import OnefoldError
+from onefold.graph.hardware import read
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt
@@ -155,6 +157,10 @@ def main() -> None:
     if options.worker:
         worker(options)
         return
+    try:
+        read(options.hardware)
+    except OnefoldError as error:
+        raise SystemExit(f"error: {error}") from None
     results = timing.launched(__file__, sys.argv[1:], timeout=3000)
     table(results)
     if not options.size and not options.no_save:

@@ -132,6 +132,8 @@ class ProgramStep:
     aliases: bool = False  # whether the output may share the first input's memory
     pending: Run | None = None  # what `run` does, as writes that are still to be made
     start: Run | None = None  # begins what `run` does, and returns what ends it
+    host: str = ""  # why no CUDA graph can do it: what the host does
+    frozen: Run | None = None  # gives numbers of the host that a CUDA graph of it keeps
     repeatable: bool = True  # whether the same inputs and attributes always give the same
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs

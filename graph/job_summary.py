@@ -7,8 +7,8 @@ to be planned, however many there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..distributed.comm_log import table
 from ..engine import boxing
@@ -26,8 +26,7 @@ _SHOWN_RUNS = 4  # of neighbouring ranks in one row
 _LOOKED_AT = 64  # ranks of a group, where not all send the same
 
 
-@dataclass(frozen=True)
-class RankGroup:
+class RankGroup(NamedTuple):
     """Ranks that hold and do the same in a call, up to the values.
 
     `parameters` counts the elements of parameters and buffers on each of them. The bytes that each
@@ -50,8 +49,7 @@ class RankGroup:
         return self.persistent + self.inputs + self.live
 
 
-@dataclass(frozen=True)
-class JobSummary:
+class JobSummary(NamedTuple):
     """All ranks of a compiled graph in groups; it prints as a table with a row for each."""
 
     groups: tuple[RankGroup, ...]

@@ -142,11 +142,12 @@ class Executable(Executor):
             [place for place, tensor, _ in self.variables if id(tensor) in assigned],
             [*(place for place, _ in self.outputs), *(place for _, place in self.assigns)],
         )
-        return CapturedCalls(self._calls, ends, program.draws, capturer)
+        return CapturedCalls(self._calls, self._writing, ends, program.draws, capturer)
 
     @property
     def cuda_graph_reason(self) -> str:
-        return self.no_cuda_graph if self._captured is None else self._captured.reason
+        found = self._captured
+        return self.no_cuda_graph if found is None else found.reason or found.update.why_eager
 
     def cuda_graphs(self) -> str:
         if self._captured is not None and not self._captured.failed:
@@ -161,7 +162,7 @@ class Executable(Executor):
         for place, shards in zip(self.inputs, inputs, strict=True):
             places[place] = shards
         if self._captured is not None and self._captured.run(places):
-            return writes_of(self._writing, places)
+            return self._captured.writes(places)
         if watchers or self._unrolled_of is None:  # a program that runs once is not unrolled
             self._unrolled_of = []
             self._calls.run(places)

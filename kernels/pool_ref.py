@@ -20,6 +20,7 @@ _MAX_POOL = {
     2: torch._C._nn.max_pool2d_with_indices,
     3: torch._C._nn.max_pool3d_with_indices,
 }
+_ADAPTIVE_MAX = {2: torch._C._nn.adaptive_max_pool2d, 3: torch._C._nn.adaptive_max_pool3d}
 _AVG_POOL = {2: torch._C._nn.avg_pool2d, 3: torch._C._nn.avg_pool3d}
 _AVG_POOL_GRAD = {
     2: torch.ops.aten.avg_pool2d_backward.default,
@@ -56,6 +57,19 @@ def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
     """u at the places of the maxima."""
     lead = u.ndim - planes
     return u.flatten(lead).gather(lead, places.flatten(lead)).view(places.shape)
+
+
+def adaptive_max_pool(x: Tensor, planes: int, size: Ints) -> tuple[Tensor, Tensor]:
+    """(the maxima of as many windows as asked for, their places in the plane)."""
+    y, places = _ADAPTIVE_MAX[planes](x, size)
+    return y, places
+
+
+def adaptive_max_pool_grad(
+    dy: Tensor, places: Tensor, shape: Ints, planes: int, size: Ints
+) -> Tensor:
+    """dy added at the places of the maxima, in zeros of this shape."""
+    return max_pool_grad(dy, places, shape, planes, ((), (), (), (), False))
 
 
 def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:

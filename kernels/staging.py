@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
+
+Later = list[tuple[Tensor, Tensor]]  # memory, and what is to be copied into it
+
+_later: ContextVar[Later | None] = ContextVar("later", default=None)
 
 
 def staged(x: Tensor, device: torch.device) -> Tensor:
@@ -16,4 +24,39 @@ def staged(x: Tensor, device: torch.device) -> Tensor:
 
 def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor on a device, in a dtype if one is given; nothing waits for it."""
+    later = _later.get()
+    if later is not None and x.device.type == "cpu":
+        there = torch.empty(x.shape, dtype=dtype or x.dtype, device=device)
+        later.append((there, x))
+        return there
     return staged(x, device).to(device, dtype, non_blocking=True)
+
+
+@contextmanager
+def copied_later() -> Iterator[Later]:
+    """The block in which `to_device` gives memory whose values are copied after it, by `fill`.
+
+    A stream capture cannot copy what the host has: the copy would be made again in each replay.
+    """
+    later: Later = []
+    token = _later.set(later)
+    try:
+        yield later
+    finally:
+        _later.reset(token)
+
+
+def is_copied_later() -> bool:
+    """Whether this is inside the block of `copied_later`."""
+    return _later.get() is not None
+
+
+def copied_by_now() -> Later:
+    """What is to be copied after the block that this is in."""
+    return [*(_later.get() or ())]
+
+
+def fill(later: Later) -> None:
+    """Copy what `to_device` was given in the block; nothing waits for it."""
+    for there, x in later:
+        there.copy_(staged(x, there.device), non_blocking=True)

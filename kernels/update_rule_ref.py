@@ -25,7 +25,9 @@ class Options(TypedDict, total=False):
 
     Gradients are first multiplied by `scale`, negated to `maximize`, and then `weight_decay` times
     the parameter is added. Where `found_inf`, on the device, is 1 and not 0, nothing changes.
-    `copies`, all of one dtype, take the new parameters, too.
+    `copies`, all of one dtype, take the new parameters, too. With `memory`, float64 on the device,
+    the values of the numbers are there in their order, and behind them that of `weight_decay`; a
+    captured graph can then be run with others.
     """
 
     weight_decay: float | None
@@ -33,6 +35,7 @@ class Options(TypedDict, total=False):
     scale: torch.Tensor | None
     found_inf: torch.Tensor | None
     copies: Sequence[torch.Tensor] | None
+    memory: torch.Tensor | None
 
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what Triton updates
@@ -68,12 +71,18 @@ def writes_by_rule(
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
     copies: Sequence[torch.Tensor] | None = None,
+    memory: torch.Tensor | None = None,
 ) -> list[Callable[[], list[Callable[[], object]]]]:
     """For each parameter what computes its update, and gives the functions that write it."""
     like = params[0]
     worked = torch.promote_types(like.dtype, torch.float32)
     narrow, dtype = worked is not like.dtype, worked.to_real()
     given: dict[str, float | torch.Tensor] = {}
+    decay: float | torch.Tensor | None = weight_decay
+    if memory is not None:
+        names = shared(numbers)
+        numbers = {**numbers, **dict(zip(names, memory, strict=False))}
+        decay = None if weight_decay is None else memory[len(names)].to(dtype)
     for name, x in numbers.items():
         if isinstance(x, torch.Tensor):
             given[name] = x.to(like.device, dtype)
@@ -88,8 +97,8 @@ def writes_by_rule(
             g = g * scale
         if maximize:
             g = -g
-        if weight_decay is not None:
-            g = g + weight_decay * p
+        if decay is not None:
+            g = g + decay * p
         own = given if rates is None else {**given, "lr": rates[index]}
         found = rule(p, g, *kept, **own)
         targets = [(row[0], found[0]), *zip(row[2:], found[1:], strict=True)]
@@ -111,6 +120,12 @@ def per_tensor(numbers: Numbers) -> torch.Tensor | None:
     """The learning rates, if each tensor has its own."""
     lr = numbers.get("lr")
     return lr if isinstance(lr, torch.Tensor) and lr.ndim == 1 else None
+
+
+def shared(numbers: Numbers) -> dict[str, float | torch.Tensor]:
+    """The numbers that all tensors share: no flags, and no rates for each of them."""
+    rates = per_tensor(numbers)
+    return {name: x for name, x in numbers.items() if not (isinstance(x, bool) or x is rates)}
 
 
 @cache

@@ -30,6 +30,7 @@ class Adagrad(RuleOptimizer):
 
     rule = staticmethod(adaptive_rules.adagrad)
     counts_steps = True
+    recorded_if_skipped = False
 
     def __init__(
         self,
@@ -70,5 +71,5 @@ class Adagrad(RuleOptimizer):
             if "sum" not in state:
                 state["sum"] = full_for(param, part.group["initial_accumulator_value"])
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         return {"lr": at.lr / (1.0 + (at.step - 1) * group["lr_decay"]), "eps": group["eps"]}

@@ -27,6 +27,7 @@ class Adamax(RuleOptimizer):
 
     rule = staticmethod(adaptive_rules.adamax)
     counts_steps = True
+    recorded_if_skipped = False
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Adamax(RuleOptimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "exp_avg", "exp_inf")
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         beta1, beta2 = group["betas"]
         return {
             "lr": at.lr / (1.0 - beta1**at.step),

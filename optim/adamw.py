@@ -83,7 +83,7 @@ class AdamW(RuleOptimizer):
             found_inf=at.found_inf,
         )
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         numbers = moments(group, at)
         if not self.is_coupled(group):
             numbers["decay"] = 1.0 - at.lr * group["weight_decay"]

@@ -68,7 +68,7 @@ class ASGD(CountedOnHost):
         mu = 1.0 / max(1.0, step - group["t0"])
         return used, {"step": step, "eta": as_kept(eta), "mu": as_kept(mu)}
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         eta, mu = group["eta"], group["mu"]
         shrink = 1.0 - group["lambd"] * eta
         return {"eta": eta, "shrink": shrink, "mu": mu, "averaging": mu != 1.0}

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 
+from ..distributed.world import world
 from ..engine.commit import Write, finish
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import user_line
+from ..graph.cuda_graphs.recorded_step import Recordable
 from ..graph.ir import HOST, UPDATE, Clipping, ProgramStep, Value
 from ..graph.update import Trained, Written
 from .clip import clip_factor, clipped, norm_of, total_norm, unless_one
 from .device_scalar import DeviceScalar, Given
 from .grad_scaler import StaticGradScaler
-from .optimizer import Group, Optimizer, rate_of
+from .optimizer import Group, Optimizer, Part, State, rate_of
+from .recorded_update import RecordedUpdate, Updated
 
 Pending = Callable[..., Iterable[Write]]  # what a step is still to write, of its inputs
 NUMBER = Meta.of((), torch.float64, device=torch.device("cpu"))  # wherever it is at a run
@@ -47,14 +51,57 @@ class Updating:
         if self._scaler is not None:
             scale, found = writing.unscale(self._scaler, [each.gradient for each in trained])
         norms = [writing.clip(clipping, of, scale) for clipping in clippings]
+        parts = [
+            (optimizer, group, [of[id(param)] for param in group["params"] if id(param) in of])
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+        ]
+        factors = [writing.limit(group, mine, scale) if mine else None for _, group, mine in parts]
         if self._scaler is not None and found is not None:
             writing.adapt(self._scaler, found)
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                mine = [of[id(param)] for param in group["params"] if id(param) in of]
-                if mine:
-                    writing.update(optimizer, group, mine, scale, found)
+        for (optimizer, group, mine), factor in zip(parts, factors, strict=True):
+            if mine:
+                writing.update(optimizer, group, mine, factor, found)
         return Written(writing.steps, writing.states, norms, frozenset(writing.copied))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupUpdate(Recordable):
+    """What the update of a group is still to write, of what its step is given.
+
+    `metas` are those of parameters, gradients and copies; a parameter without a copy has none for
+    it. A scale, and whether the update is skipped, are given before them where they are `scaled`
+    and checked.
+    """
+
+    updated: Updated
+    metas: tuple[Sequence[Meta], Sequence[Meta], Sequence[Meta | None]]
+    scaled: bool
+
+    def __call__(self, *given: Any) -> Iterable[Write]:
+        """`Optimizer.apply`."""
+        part = self._part(given, ())
+        scale = None if part.given.scale is None else unless_one(part.given.scale)
+        return self.updated.optimizer.apply(
+            part.group, self.updated.owners, part.params, part.grads,
+            part.given._replace(scale=scale), part.copies,
+        )  # fmt: skip
+
+    def why_not(self) -> str:
+        return self.updated.why_not_recorded()
+
+    def record(self) -> RecordedUpdate | None:
+        return RecordedUpdate.of(self.updated, self._part)
+
+    def _part(self, given: Sequence[Any], states: Sequence[State]) -> Part:
+        rate, *shards = given
+        rest = iter(shards)
+        scale = DeviceScalar(next(rest)[0]) if self.scaled else None
+        found = DeviceScalar(next(rest)[0]) if self.updated.checked else None
+        params, grads = ([from_shards(next(rest), m) for m in metas] for metas in self.metas[:2])
+        copies = [None if m is None else from_shards(next(rest), m) for m in self.metas[2]]
+        numbers = Given(0.0 if rate is None else rate[0], scale, found)
+        return Part(self.updated.group, params, grads, states, numbers, copies)
 
 
 class _Writing:
@@ -71,12 +118,14 @@ class _Writing:
         self, scaler: StaticGradScaler, gradients: Sequence[Value]
     ) -> tuple[Value, Value | None]:
         """What gradients are multiplied by, and whether the update is skipped."""
-        outputs = [self._value(NUMBER)]
-        if scaler.may_skip:
-            outputs.append(self._value(NUMBER))
-        run = partial(_unscale, scaler, [value.meta for value in gradients])
-        self._step("unscale", scaler, gradients, outputs, run, several=True)
-        return outputs[0], outputs[1] if scaler.may_skip else None
+        factor = self._value(NUMBER)
+        self._step("unscale_factor", HOST, [], [factor], partial(_unscale_factor, scaler))
+        if not scaler.may_skip:
+            return factor, None
+        found = self._value(NUMBER)
+        run = partial(_found_inf, scaler, [value.meta for value in gradients])
+        self._step("unscale", scaler, gradients, [found], run, host=_exchanged(gradients))
+        return factor, found
 
     def clip(self, clipping: Clipping, of: dict[int, Trained], scale: Value | None) -> Value:
         """The norm of gradients that are clipped together; `of` then has the clipped ones."""
@@ -92,6 +141,7 @@ class _Writing:
         self._step(
             "clip_grad_norm_", clipping, given, [norm, *made], run,
             several=True, attrs=attrs, line=clipping.line,
+            host=_exchanged(grads) or "reads the norm of gradients" * clipping.error_if_nonfinite,
         )  # fmt: skip
         for param, value in zip(params, made, strict=True):
             of[param] = replace(of[param], gradient=value)
@@ -101,6 +151,20 @@ class _Writing:
         """The scale of the next call."""
         self._writing_step("adapt_scale", scaler, [found], partial(_adapt, scaler))
 
+    def limit(self, group: Group, trained: Sequence[Trained], scale: Value | None) -> Value | None:
+        """What a group's gradients are multiplied by, which are clipped if the group says so."""
+        if group.get("clip_grad_max_norm") is None:
+            return scale
+        grads = [each.gradient for each in trained]
+        factor = self._value(NUMBER)
+        run = partial(_clip, group, [value.meta for value in grads])
+        before = [] if scale is None else [scale]
+        self._step(
+            "clip_factor", "clip_factor", [*grads, *before], [factor], run,
+            host=_exchanged(grads), frozen=partial(_limits, group),
+        )  # fmt: skip
+        return factor
+
     def update(
         self,
         optimizer: Optimizer,
@@ -109,14 +173,8 @@ class _Writing:
         scale: Value | None,
         found: Value | None,
     ) -> None:
-        """One group's update, by gradients that are clipped if the group says so."""
+        """One group's update, by gradients times a scale."""
         grads = [each.gradient for each in trained]
-        if group.get("clip_grad_max_norm") is not None:
-            clipped = self._value(NUMBER)
-            run = partial(_clip, group, [value.meta for value in grads])
-            before = [] if scale is None else [scale]
-            self._step("clip_factor", "clip_factor", [*grads, *before], [clipped], run)
-            scale = clipped
         rate = self._value(NUMBER)
         self._step("learning_rate", HOST, [], [rate], partial(_rate, group))
         params = [each.value for each in trained]
@@ -129,12 +187,12 @@ class _Writing:
             [each.meta for each in params], [each.meta for each in grads],
             [None if copy is None else copy.meta for copy in copies],
         )  # fmt: skip
-        has = scale is not None, found is not None
+        updated = Updated(optimizer, group, owners, found is not None)
         self._writing_step(
             type(optimizer).__name__.lower(),
             optimizer,
             [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *given, *kept],
-            partial(_update, optimizer, group, owners, metas, has),
+            GroupUpdate(updated, metas, scale is not None),
             writes=(*params, *given, *kept),
         )
 
@@ -165,12 +223,14 @@ class _Writing:
         attrs: tuple[float, ...] = (),
         line: str = "",
         pending: Pending | None = None,
+        host: str = "",
+        frozen: Callable[[], object] | None = None,
     ) -> None:
         self.steps.append(
             ProgramStep(
                 name, origin, tuple(inputs), attrs, tuple(outputs), run, several=several,
                 scope=UPDATE, line=line or self._line, repeatable=False, writes=writes,
-                pending=pending,
+                pending=pending, host=host, frozen=frozen,
             )
         )  # fmt: skip
 
@@ -187,13 +247,23 @@ class _Writing:
         self._step(name, origin, inputs, [], run, several=True, writes=writes, pending=pending)
 
 
+def _exchanged(gradients: Sequence[Value]) -> str:
+    """What the host does where a number is of all ranks' gradients."""
+    exchanged = world().launched and any(grad.meta.is_global for grad in gradients)
+    return "communicates with other processes" if exchanged else ""
+
+
 # What the steps run on shards; `partial` gives the first arguments.
 
 
-def _unscale(scaler: StaticGradScaler, metas: Sequence[Meta], *grads: Shards) -> tuple[Shards, ...]:
-    """`StaticGradScaler.given`."""
-    given = scaler.given(_tensors(grads, metas))
-    return tuple([(n.value,) for n in (given.scale, given.found_inf) if n is not None])
+def _unscale_factor(scaler: StaticGradScaler) -> Shards:
+    """`StaticGradScaler.factor`."""
+    return (scaler.factor().value,)
+
+
+def _found_inf(scaler: StaticGradScaler, metas: Sequence[Meta], *grads: Shards) -> Shards:
+    """`StaticGradScaler.found_inf`."""
+    return (scaler.found_inf(_tensors(grads, metas)).value,)
 
 
 def _finished(pending: Pending, *given: object) -> tuple[()]:
@@ -227,28 +297,8 @@ def _clip(group: Group, metas: Sequence[Meta], *given: Shards) -> Shards:
     return (factor.times(before).value,)
 
 
-def _update(
-    optimizer: Optimizer,
-    group: Group,
-    owners: Sequence[Tensor],
-    metas: tuple[Sequence[Meta], Sequence[Meta], Sequence[Meta | None]],
-    has: tuple[bool, bool],
-    rate: tuple[float | torch.Tensor],
-    *given: Shards,
-) -> Iterable[Write]:
-    """`Optimizer.apply`. `metas`: of parameters, gradients, copies; `has`: a scale, found_inf.
-
-    A parameter without a copy has no meta for it.
-    """
-    scaled, checked = has
-    count, at = len(owners), scaled + checked
-    params = _tensors(given[at : at + count], metas[0])
-    grads = _tensors(given[at + count : at + 2 * count], metas[1])
-    rest = iter(given[at + 2 * count :])
-    copies = [None if meta is None else from_shards(next(rest), meta) for meta in metas[2]]
-    scale = unless_one(DeviceScalar(given[0][0])) if scaled else None
-    found = DeviceScalar(given[at - 1][0]) if checked else None
-    return optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found), copies)
+def _limits(group: Group) -> tuple[object, ...]:
+    return group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0)
 
 
 def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:

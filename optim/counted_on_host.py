@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 
 import torch
 
-from ..engine.commit import Change, Write, each
+from ..engine.commit import Change, each
 from ..kernels.update_rule_ref import Numbers
 from .device_scalar import LocalStep
 from .optimizer import Group, Part, State
-from .rule_optimizer import RuleOptimizer
+from .rule_optimizer import RuleOptimizer, Stepped
 
 Kept = dict[str, float]  # what is kept of a parameter besides tensors, by name
 
@@ -23,31 +23,32 @@ class CountedOnHost(RuleOptimizer):
     A gradient scaler's decision to skip a step is read, as these numbers are the host's.
     """
 
+    recorded_if_skipped = False
+
     def advance(self, group: Group, rate: float, kept: Kept) -> tuple[Kept, Kept]:
-        """What `_numbers` finds in its group at this step, and what is kept after it.
+        """What `numbers_at` finds in its group at this step, and what is kept after it.
 
         `kept` is what was kept before it, empty at a parameter's first step.
         """
         raise NotImplementedError
 
-    def _update(self, part: Part) -> list[Write]:
-        writes: list[Write] = []
+    def stepped(self, part: Part) -> Iterator[Stepped]:
         if part.given.is_skipped():
-            return writes
+            return
         names = [name for name in self.state_names(part.group) if name in self.numbers]
         alike: dict[tuple[float, ...], list[int]] = {}
         for index, state in enumerate(part.states):
             key = tuple([float(state[name]) for name in names]) if state else ()
             alike.setdefault(key, []).append(index)
         for values, indices in alike.items():
-            own = part.only(indices)
             # Names and values are as many, or there are no values.
             used, after = self.advance(
                 part.group, float(part.given.lr), dict(zip(names, values, strict=False))
             )
-            writes += super()._update(own._replace(group={**part.group, **used}))
-            writes.append(partial(_keep, own.states, after))
-        return writes
+            own = part.only(indices)._replace(group={**part.group, **used})
+            for some in super().stepped(own):
+                kept = partial(_keep, some.part.states, after)
+                yield some._replace(after=[*some.after, kept])
 
 
 def _keep(states: Sequence[State], numbers: Kept) -> list[Change]:

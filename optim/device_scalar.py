@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from ..kernels.staging import to_device
+from .held_numbers import HeldNumbers
 
 
 class DeviceScalar:
@@ -60,6 +61,12 @@ class LocalStep(NamedTuple):
     step: int | torch.Tensor = 0
     scale: torch.Tensor | None = None
     found_inf: torch.Tensor | None = None
+    held: HeldNumbers | None = None
+
+    def reading(self, held: HeldNumbers) -> LocalStep:
+        """The same with the numbers of the host read from memory."""
+        step = self.step if isinstance(self.step, torch.Tensor) else held.step
+        return self._replace(lr=held.lr, step=step, held=held)
 
 
 class Given(NamedTuple):

@@ -50,7 +50,7 @@ class ElementwiseRule(RuleOptimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return states_of(type(self).rule)
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         return {"lr": at.lr, **{name: group[name] for name in self.options}}
 
 

@@ -16,7 +16,7 @@ from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
-from .device_scalar import DeviceScalar, Given
+from .device_scalar import DeviceScalar
 from .eager_scaling import EagerScaling
 from .option_checks import positive
 
@@ -42,9 +42,14 @@ class StaticGradScaler(EagerScaling):
         """The scale there, for the backward of a graph."""
         return self._scale.on(device, dtype)
 
-    def given(self, gradients: Sequence[Tensor]) -> Given:
-        """What the update by these gradients is given."""
-        return Given(scale=DeviceScalar(self._scale.value.double().reciprocal()))
+    def factor(self) -> DeviceScalar:
+        """What gradients are multiplied by."""
+        return DeviceScalar(self._scale.value.double().reciprocal())
+
+    @no_grad
+    def found_inf(self, gradients: Sequence[Tensor]) -> DeviceScalar:
+        """1 if some gradient is not finite, else 0; not read, and the same on all ranks."""
+        return found_inf(gradients)
 
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale)}
@@ -149,14 +154,6 @@ class GradScaler(StaticGradScaler):
         if new_interval < 1:
             raise OnefoldValueError(f"growth_interval must be at least 1, but got {new_interval}")
         self._interval = new_interval
-
-    @no_grad
-    def given(self, gradients: Sequence[Tensor]) -> Given:
-        """The factor that unscales, and whether a gradient is not finite, neither of them read.
-
-        All ranks decide alike.
-        """
-        return super().given(gradients)._replace(found_inf=found_inf(gradients))
 
     def adapt(self, found: DeviceScalar) -> list[Change]:
         device = found.value.device

@@ -30,6 +30,8 @@ class LARS(Momentum):
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
 
+    recorded = False
+
     def __init__(
         self,
         params: Params,

@@ -42,5 +42,5 @@ class Momentum(RuleOptimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",)
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         return {"lr": at.lr, "beta": group["momentum"], "decay": group["weight_decay"]}

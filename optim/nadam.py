@@ -76,7 +76,7 @@ class NAdam(CountedOnHost):
         }
         return used | decoupled(group), {"step": step, "mu_product": product}
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         beta1, beta2 = group["betas"]
         return {
             "lr_gradient": at.lr * group["of_gradient"],

@@ -67,7 +67,7 @@ class RAdam(CountedOnHost):
         step = int(kept.get("step", 0)) + 1
         return {"step": step} | decoupled(group), {"step": step}
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         (beta1, beta2), step = group["betas"], group["step"]
         correction2 = 1.0 - beta2**step
         most = 2.0 / (1.0 - beta2) - 1.0

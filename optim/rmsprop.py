@@ -67,7 +67,7 @@ class RMSprop(RuleOptimizer):
         momentum = ("momentum_buffer",) if group["momentum"] else ()
         return ("square_avg", *centered, *momentum)
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         return {
             "lr": at.lr,
             "alpha": group["alpha"],

@@ -73,7 +73,7 @@ class Rprop(RuleOptimizer):
                 state["prev"] = zeros_for(param)
                 state["step_size"] = full_for(param, float(part.given.lr))
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         (etaminus, etaplus), (smallest, largest) = group["etas"], group["step_sizes"]
         return {
             "etaminus": etaminus,

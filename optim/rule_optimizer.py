@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, TypeAlias, Unpack
+from typing import ClassVar, NamedTuple, TypeAlias, Unpack
 
 import torch
 
@@ -21,12 +21,21 @@ from ..kernels.update_rule_ref import (
 )
 from .coupled_decay import decayed_apart
 from .device_scalar import DeviceScalar, LocalStep
+from .held_numbers import HeldNumbers
 from .optimizer import Group, Optimizer, Params, Part, State, zeros_for
 from .option_checks import check_options
 from .shard_lists import unique_shards
 from .step_count import count, next_steps
 
 Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and each state
+
+
+class Stepped(NamedTuple):
+    """Parameters of a part at one step, and what keeps it on the host when they are updated."""
+
+    part: Part
+    step: int | DeviceScalar
+    after: Sequence[Write] = ()
 
 
 class RuleOptimizer(Optimizer):
@@ -41,6 +50,8 @@ class RuleOptimizer(Optimizer):
     coupled: ClassVar[bool] = True  # whether weight decay is added to the gradients
     counts_steps: ClassVar[bool] = False  # whether each parameter keeps their number
     linear: ClassVar[bool] = False  # whether each addend of a partial_sum can be updated alone
+    recorded: ClassVar[bool] = True  # whether CUDA graphs can launch an update
+    recorded_if_skipped: ClassVar[bool] = True  # also where only the device knows the step
 
     def __init__(self, params: Params, options: Group) -> None:
         check_options(type(self).__name__, options)
@@ -54,7 +65,7 @@ class RuleOptimizer(Optimizer):
         """Whether weight decay is added to the gradients of a group."""
         return self.coupled
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         """The numbers and flags that the rule takes by name, at a step as `_steps` counts."""
         raise NotImplementedError
 
@@ -68,22 +79,30 @@ class RuleOptimizer(Optimizer):
 
     def _update(self, part: Part) -> list[Write]:
         writes: list[Write] = []
-        apart = self.is_coupled(part.group) and not self.linear
-        for own in decayed_apart(part) if apart else (part,):
-            keys = self._tensor_names(own.group)
-            for step, indices in self._steps(own).items():
-                stepped = own.only(indices)
-                self._begin(stepped, keys)
-                for some in stepped.by_copies():
-                    writes += self._update_alike(some, keys, step)
-                if self.counts_steps:
-                    writes.append(partial(count, stepped.states, step))
+        for own, step, after in self.stepped(part):
+            self._begin(own, self.tensor_names(own.group))
+            for some in own.by_copies():
+                writes += self.update_alike(some, step)
+            writes += after
         return writes
 
-    def _update_alike(
-        self, part: Part, keys: Sequence[str], step: int | DeviceScalar
+    def stepped(self, part: Part) -> Iterator[Stepped]:
+        """The part in parts, whose parameters are at one step each."""
+        apart = self.is_coupled(part.group) and not self.linear
+        for own in decayed_apart(part) if apart else (part,):
+            for step, indices in self._steps(own).items():
+                some = own.only(indices)
+                counted = [partial(count, some.states, step)] if self.counts_steps else []
+                yield Stepped(some, step, counted)
+
+    def update_alike(
+        self, part: Part, step: int | DeviceScalar, held: HeldNumbers | None = None
     ) -> list[Write]:
-        """The update of parameters at one step, which all have copies or none of them."""
+        """The update of parameters at one step, which all have copies or none of them.
+
+        With `held` numbers are read from memory.
+        """
+        keys = self.tensor_names(part.group)
         kept = [[state[key] for state in part.states] for key in keys]
         copied = [copy for copy in part.copies if copy is not None]
         columns = (part.params, part.grads, *kept, *self._beside(part))
@@ -92,6 +111,7 @@ class RuleOptimizer(Optimizer):
             copies = lists.pop() if copied else None
             first = lists[0][0]
             at = part.given.local(first, step)
+            at = at if held is None else at.reading(held)
             lists = _of_real(lists) if first.is_complex() else lists
             if copies is None:
                 writes += self.update_lists(part.group, lists, at)
@@ -114,7 +134,7 @@ class RuleOptimizer(Optimizer):
             found = self._uses_triton[like.is_cuda] = uses_triton(like.device.type)
         return found and like.dtype in FLOATS
 
-    def _tensor_names(self, group: Group) -> list[str]:
+    def tensor_names(self, group: Group) -> list[str]:
         return [name for name in self.state_names(group) if name not in self.numbers]
 
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
@@ -127,18 +147,24 @@ class RuleOptimizer(Optimizer):
     def _update_by_rule(
         self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor] | None = None
     ) -> Iterable[Write]:
-        keys = self._tensor_names(group)
+        keys = self.tensor_names(group)
+        find, held = partial(self.numbers_at, group, at), at.held
         return updates_by_rule(
             type(self).rule,
             lists,
             keys,
-            self._numbers(group, at),
-            weight_decay=group["weight_decay"] if self.is_coupled(group) else None,
+            find() if held is None else held.found(find),
+            weight_decay=self.coupled_decay(group),
             maximize=group.get("maximize", False),
             scale=at.scale,
             found_inf=at.found_inf,
             copies=copies,
+            memory=None if held is None else held.factors,
         )
+
+    def coupled_decay(self, group: Group) -> float | None:
+        """The weight decay that is added to the gradients of a group."""
+        return group["weight_decay"] if self.is_coupled(group) else None
 
 
 def _copying(copies: list[torch.Tensor], params: list[torch.Tensor]) -> list[Change]:

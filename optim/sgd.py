@@ -92,7 +92,7 @@ class SGD(RuleOptimizer):
             found_inf=at.found_inf,
         )
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         return {
             "lr": at.lr,
             "momentum": group["momentum"],

@@ -27,6 +27,7 @@ class SparseAdam(RuleOptimizer):
 
     rule = staticmethod(adaptive_rules.sparse_adam)
     counts_steps = True
+    recorded_if_skipped = False
     coupled = False
 
     def __init__(
@@ -42,7 +43,7 @@ class SparseAdam(RuleOptimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "exp_avg", "exp_avg_sq")
 
-    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+    def numbers_at(self, group: Group, at: LocalStep) -> Numbers:
         beta1, beta2 = group["betas"]
         root = (1.0 - beta2**at.step) ** 0.5
         return {

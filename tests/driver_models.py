@@ -201,7 +201,7 @@ def capture_faults(gpu, model, mode):
     if reason or not gpu.captures:
         return [f"not replayed: {reason}"]
     between = [line for line in graph.plan(0).splitlines() if line.startswith("# between")]
-    found = [f"{line}, and not at the end alone" for line in between[:-1]]
+    found = [line for line in between if not line.startswith("# between: adapt_scale: ")]
     pairs = zip(gpu.captures, gpu.captures[len(gpu.captures) // 2 :], strict=False)
     return found + [
         f"{text}\n    in {form}" for pair in pairs for form, text in number_faults(*pair)

@@ -47,6 +47,8 @@ _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
 IN_STEPS = {
     "engine.ops.creation": ("arange mul add _to_copy", "ranges are made by torch"),
     "kernels.gpu.update.pointer_table": ("*", _ON_HOST),
+    "kernels.optim_ref": ("_foreach_mul", "gradients that are clipped, times the factor"),
+    "kernels.staging": ("_to_copy", _NUMBERS),
     "optim.clip": ("pow sum add reciprocal mul clamp _to_copy", _NUMBERS),
     "optim.counted_on_host": ("_local_scalar_dense", _ON_HOST),
     "optim.device_scalar": ("_local_scalar_dense", _READ),

@@ -4,6 +4,7 @@ As with CUDA graphs, results lie at fixed addresses, and what is there of an ear
 """
 
 from onefold.graph.cuda_graphs import stream_capture
+from onefold.kernels import staging
 
 
 class Recorder:
@@ -20,7 +21,9 @@ class Recorder:
     def capture(self, function, static):
         self.captures += 1
         before = [(x, x.clone()) for x in static]
+        later = staging._later.set(None)  # kernels run here, and read what the host has
         result = function()
+        staging._later.reset(later)
         for x, value in before:  # a capture computes nothing
             distinct(x).copy_(distinct(value))
         known = {x.untyped_storage().data_ptr() for x in static}

@@ -4,11 +4,13 @@ import driver_models
 import pytest
 import torch
 import triton.language as tl
+from captured_updates import ON_THE_HOST, RECORDED, Fit, names
 
 import onefold as flow
 from onefold import nn
 from onefold.graph.cuda_graphs.captured_calls import CapturedCalls
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
+from onefold.optim.rule_optimizer import updates_by_rule
 from onefold.testing.gpu_driver import GpuDriver
 from onefold.testing.gpu_driver.graph_capture import DriverCapturer, number_faults
 
@@ -34,6 +36,8 @@ def captured(function, static, warm=True):
     return found, gpu.captures[0]
 
 
+# What is compiled in for RAdam and ASGD depends on the step.
+UPDATES = RECORDED + [row for row in ON_THE_HOST if row[0] not in ("RAdam", "ASGD")]
 KEPT = "a replay reads memory that may be another's by then"
 X = torch.zeros(16)
 TABLE = torch.zeros(16)
@@ -159,9 +163,9 @@ def problems_of(graph, x, change=lambda: None):
             graph(x)
         del kept
     assert gpu.captures
-    first, last = gpu.captures[0], gpu.captures[-1]
+    pairs = zip(gpu.captures, gpu.captures[len(gpu.captures) // 2 :], strict=False)
     return {problem.text for problem in gpu.problems} | {
-        text for _, text in number_faults(first, last)
+        text for pair in pairs for _, text in number_faults(*pair)
     }
 
 
@@ -198,9 +202,30 @@ def test_inputs_that_are_not_copied(monkeypatch):
     assert any(problem.text.endswith(KEPT) for problem in gpu.problems)
 
 
+@pytest.mark.parametrize(("name", "options"), UPDATES, ids=names(UPDATES))
+def test_an_update_is_right(name, options):
+    scaled = (name, options) in RECORDED
+    graph = Fit(name, options, scaled=scaled)
+    weight = graph.model[0].weight
+    assert problems_of(graph, flow.ones(6, 5), lambda: driver_models.move(weight)) == set()
+    assert graph.cuda_graph_reason == ""
+
+
+def test_a_rate_that_the_host_keeps(monkeypatch):
+    """As where an update is launched with numbers of its own."""
+    monkeypatch.setattr("onefold.optim.rule_optimizer.updates_by_rule", without_memory)
+    graph = Fit("AdamW", {})
+    found = problems_of(graph, flow.ones(6, 5), lambda: driver_models.move(graph.model[0].weight))
+    assert any("are copied once, and another step has" in text for text in found), found
+
+
+def without_memory(*given, **options):
+    return updates_by_rule(*given, **{**options, "memory": None})
+
+
 def test_a_step_of_a_model():
     """`make kernels` has the other models and modes, and compiles them."""
     with GpuDriver("none") as gpu:
         assert driver_models.capture_faults(gpu, "gpt", "captured scaled") == []
     assert gpu.problems == []
-    assert (len(gpu.captures), gpu.replays) == (2, 4)
+    assert (len(gpu.captures), gpu.replays) == (4, 8)  # half of them are the update

@@ -1,4 +1,4 @@
-"""Max pooling over windows that follow from the size of the output, evenly or at random."""
+"""Max pooling over windows whose places are drawn at random."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from .random_creation import rand
 from .torch_rows import FUNCTIONS
 
 Pooled = Tensor | tuple[Tensor, Tensor]
-
-
-def _adaptive(
-    planes: int, input: Tensor, output_size: Sizes, return_indices: bool = False
-) -> Pooled:
-    pool = FUNCTIONS[f"adaptive_max_pool{planes}d_with_indices"]
-    output, indices = pool(input, output_size)
-    return (output, indices) if return_indices else output
 
 
 def _fractional(
@@ -39,19 +31,12 @@ def _fractional(
     return (output, indices) if return_indices else output
 
 
-_ADAPTIVE = """
-    Maxima over the last {} dims, of windows such that the result has `output_size`, as in torch.
-
-    With `return_indices` also the place of each maximum in its plane.
-    """
 _FRACTIONAL = """
     Maxima over the last {} dims, of windows whose places are drawn at random, as in torch.
 
     The result has `output_size`, or the input's size times `output_ratio`. With `return_indices`
     also the place of each maximum in its plane. Source: Graham, "Fractional Max-Pooling" (2014).
     """
-for _planes in (1, 2, 3):
-    register_variant(f"adaptive_max_pool{_planes}d", _adaptive, _planes, _ADAPTIVE.format(_planes))
 for _planes in (2, 3):
     register_variant(
         f"fractional_max_pool{_planes}d", _fractional, _planes, _FRACTIONAL.format(_planes)

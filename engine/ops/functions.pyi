@@ -20,9 +20,6 @@ from .argreduce import ValuesAndIndices
 from .extremum import MinMax
 from .float8 import Quantized
 from .torch_results import (
-    AdaptiveMaxPool1DWithIndices,
-    AdaptiveMaxPool2DWithIndices,
-    AdaptiveMaxPool3DWithIndices,
     Cummax,
     Cummin,
     FractionalMaxPool2DWithIndices,
@@ -103,34 +100,34 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] |
     """The means of as many windows of (N, C, D, H, W) or (C, D, H, W); see `adaptive_avg_pool2d`."""
 
 def adaptive_max_pool1d(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over the last 1 dims, of windows such that the result has `output_size`, as in torch."""
 
 def adaptive_max_pool1d_with_indices(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
-) -> AdaptiveMaxPool1DWithIndices:
-    """torch.adaptive_max_pool1d_with_indices on every shard; see torch's documentation."""
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`adaptive_max_pool1d` with the places of the maxima."""
 
 def adaptive_max_pool2d(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over the last 2 dims, of windows such that the result has `output_size`, as in torch."""
 
 def adaptive_max_pool2d_with_indices(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
-) -> AdaptiveMaxPool2DWithIndices:
-    """torch.adaptive_max_pool2d_with_indices on every shard; see torch's documentation."""
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`adaptive_max_pool2d` with the places of the maxima."""
 
 def adaptive_max_pool3d(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over the last 3 dims, of windows such that the result has `output_size`, as in torch."""
 
 def adaptive_max_pool3d_with_indices(
-    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
-) -> AdaptiveMaxPool3DWithIndices:
-    """torch.adaptive_max_pool3d_with_indices on every shard; see torch's documentation."""
+    input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`adaptive_max_pool3d` with the places of the maxima."""
 
 def add(
     input: Tensor | builtins.complex | np.number[Any],

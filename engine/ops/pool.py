@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -76,41 +76,50 @@ class PoolGrad(Pool):
 
 
 class MaxPool(Pool):
-    """(the maximum of each window, its place in the plane)"""
+    """(the maximum of each window, its place in the plane); `adaptive` as in `AvgPool`"""
 
-    name = "max_pool"
     attributes = PoolAttributes
     linear = ""
     num_outputs = 2
     saves = ()
     saves_output = (1,)
     one_gradient = True
-    kernel = staticmethod(kernels.max_pool)
+
+    def __init__(self, adaptive: bool) -> None:
+        self.name = "adaptive_max_pool" if adaptive else "max_pool"
+        self.kernel = kernels.adaptive_max_pool if adaptive else kernels.max_pool
+        self.adaptive = adaptive
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, x: Meta, attrs: PoolAttributes) -> Gradients:
-        return (_max_grad(dy[0], y[1], tuple(x.shape), *attrs),)
+        return (_max_grad[self.adaptive](dy[0], y[1], tuple(x.shape), *attrs),)
 
 
 class MaxPoolGrad(PoolGrad):
     """dx = dy added at the places of the maxima"""
 
-    name = "max_pool_grad"
     saves = (1,)
-    kernel = staticmethod(kernels.max_pool_grad)
+
+    def __init__(self, adaptive: bool) -> None:
+        self.name = "adaptive_max_pool_grad" if adaptive else "max_pool_grad"
+        self.kernel = kernels.adaptive_max_pool_grad if adaptive else kernels.max_pool_grad
+        self.adaptive = adaptive
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, g: Meta, places: Tensor, attrs: PoolGradAttributes
     ) -> Gradients:
-        return _max_take(dy, places, *attrs[1:]), None
+        return _max_take[self.adaptive](dy, places, *attrs[1:]), None
 
 
 class MaxPoolTake(Pool):
     """y = u at the places of the maxima"""
 
-    name = "max_pool_take"
     attributes = PoolAttributes
     saves = (1,)
     kernel = staticmethod(kernels.max_pool_take)
+
+    def __init__(self, adaptive: bool) -> None:
+        self.name = "adaptive_max_pool_take" if adaptive else "max_pool_take"
+        self.adaptive = adaptive
 
     def infer(self, u: Meta, places: Meta, attrs: PoolAttributes) -> Meta:
         return u.like(shape=places.shape)
@@ -121,7 +130,7 @@ class MaxPoolTake(Pool):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, u: Meta, places: Tensor, attrs: PoolAttributes
     ) -> Gradients:
-        return _max_grad(dy, places, tuple(u.shape), *attrs), None
+        return _max_grad[self.adaptive](dy, places, tuple(u.shape), *attrs), None
 
 
 class AvgPool(Pool):
@@ -163,26 +172,27 @@ class AvgPoolGrad(PoolGrad):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, g: Meta, attrs: PoolGradAttributes
     ) -> Gradients:
-        pools = _adaptive if self.pool.adaptive else _avg
+        pools = adaptive_avg if self.pool.adaptive else _avg
         return (pools[attrs.planes](dy, *attrs[1:]),)
 
 
 # By the number of dims of a plane.
 _AVG = {planes: AvgPool(False, planes) for planes in (2, 3)}
 _ADAPTIVE = {planes: AvgPool(True, planes) for planes in (2, 3)}
-_max = several_of(MaxPool(), "x")
-_max_grad = binary(MaxPoolGrad())
-_max_take = binary(MaxPoolTake())
+_max, adaptive_max = (several_of(MaxPool(adaptive), "x") for adaptive in (False, True))
+_max_grad = {adaptive: binary(MaxPoolGrad(adaptive)) for adaptive in (False, True)}
+_max_take = {adaptive: binary(MaxPoolTake(adaptive)) for adaptive in (False, True)}
 _avg = {planes: unary(op) for planes, op in _AVG.items()}
 _avg_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _AVG.items()}
-_adaptive = {planes: unary(op) for planes, op in _ADAPTIVE.items()}
+adaptive_avg = {planes: unary(op) for planes, op in _ADAPTIVE.items()}
 _adaptive_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _ADAPTIVE.items()}
 
 
 # Torch's kernels take planes: a line is one of a single row.
 
 
-def _as_planes(x: Tensor, dims: int, name: str) -> Tensor:
+def as_planes(x: Tensor, dims: int, name: str) -> Tensor:
+    """An input of this function with at least two dims in a plane."""
     if x.ndim not in (dims + 1, dims + 2):
         raise ShapeError(
             f"{name}() expects an input of {dims + 2} dims, or {dims + 1} without a batch, but "
@@ -216,7 +226,7 @@ def _max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Pooled:
-    x = _as_planes(input, dims, f"max_pool{dims}d")
+    x = as_planes(input, dims, f"max_pool{dims}d")
     spread = _of_planes(dilation, dims, "dilation", 1)
     sizes = (*_windows(dims, kernel_size, stride, padding), spread, ceil_mode)
     y, indices = _max(x, max(dims, 2), sizes)
@@ -274,7 +284,7 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    x = _as_planes(input, dims, f"avg_pool{dims}d")
+    x = as_planes(input, dims, f"avg_pool{dims}d")
     windows = _windows(dims, kernel_size, stride, padding)
     return _avg[dims](x, dims, (*windows, ceil_mode, count_include_pad, divisor_override))
 
@@ -304,44 +314,6 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
-    x = _as_planes(input, 1, "avg_pool1d")
+    x = as_planes(input, 1, "avg_pool1d")
     windows = _windows(1, kernel_size, stride, padding)
     return squeeze(_avg[2](x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)
-
-
-OutputSizes: TypeAlias = int | Sequence[int | None] | None
-
-
-def _output_size(input: Tensor, size: OutputSizes, planes: int) -> Ints:
-    wanted = (size,) * planes if size is None or isinstance(size, int) else size
-    own = input.shape[input.ndim - planes :]
-    return tuple(mine if want is None else want for want, mine in zip(wanted, own, strict=True))
-
-
-def _adaptive_pool(dims: int, input: Tensor, output_size: OutputSizes) -> Tensor:
-    x = _as_planes(input, dims, f"adaptive_avg_pool{dims}d")
-    return _adaptive[dims](x, dims, _output_size(input, output_size, dims))
-
-
-_ADAPTIVE_AVG_POOL2D = """
-    The means of as many windows as asked for (None: as many as there are), as in torch.
-
-    Example: `adaptive_avg_pool2d(x, 1)` averages each plane of x.
-    """
-
-adaptive_avg_pool2d = register_variant(
-    "adaptive_avg_pool2d", _adaptive_pool, 2, _ADAPTIVE_AVG_POOL2D
-)
-adaptive_avg_pool3d = register_variant(
-    "adaptive_avg_pool3d",
-    _adaptive_pool,
-    3,
-    "The means of as many windows of (N, C, D, H, W) or (C, D, H, W); see `adaptive_avg_pool2d`.",
-)
-
-
-@register_function
-def adaptive_avg_pool1d(input: Tensor, output_size: OutputSizes) -> Tensor:
-    """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
-    x = _as_planes(input, 1, "adaptive_avg_pool1d")
-    return squeeze(_adaptive[2](x, 2, (1, *_output_size(input, output_size, 1))), -2)

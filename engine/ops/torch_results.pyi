@@ -127,18 +127,6 @@ class NativeLayerNorm(NamedTuple):
     mean: Tensor
     rstd: Tensor
 
-class AdaptiveMaxPool1DWithIndices(NamedTuple):
-    output: Tensor
-    indices: Tensor
-
-class AdaptiveMaxPool2DWithIndices(NamedTuple):
-    output: Tensor
-    indices: Tensor
-
-class AdaptiveMaxPool3DWithIndices(NamedTuple):
-    output: Tensor
-    indices: Tensor
-
 class FractionalMaxPool2DWithIndices(NamedTuple):
     output: Tensor
     indices: Tensor

@@ -197,9 +197,6 @@ view_as_real(input): each linear
 LAYERS = """
 native_group_norm(input, weight, bias, N, C, HxW, group, eps) -> out, mean, rstd: none
 native_layer_norm(input, normalized_shape, weight, bias, eps) -> out, mean, rstd: none
-adaptive_max_pool1d_with_indices(input, output_size, return_indices=False) -> output, indices: but 1
-adaptive_max_pool2d_with_indices(input, output_size, return_indices=False) -> output, indices: but 2
-adaptive_max_pool3d_with_indices(input, output_size, return_indices=False) -> output, indices: but 3
 affine_grid(theta, size, align_corners=None): none
 bilinear(input1, input2, weight, bias=None): bilinear
 channel_shuffle(input, groups): lead 1 linear

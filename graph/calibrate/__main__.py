@@ -99,7 +99,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--seconds", type=float, default=_SECONDS, help="that it may take (default: %(default)g)"
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.output.suffix != ".toml":
+        parser.error(f"--output must be a file that ends in .toml, but is {options.output}")
+    if not options.seconds > 0:
+        parser.error(f"--seconds must be more than 0, but is {options.seconds:g}")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> None:

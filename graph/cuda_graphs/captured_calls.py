@@ -10,42 +10,54 @@ in each run, such as running statistics.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 
 from ...distributed import comm_log
 from ...distributed.world import world
+from ...engine.commit import Write
 from ...engine.ops.dropout import DropoutKey
 from ...engine.tensor import Shards
-from ...errors import OnefoldError
 from ...kernels.select import uses_triton
+from ...kernels.staging import Later, copied_later, fill
 from ..call_list import Call, CallList, Filled, watchers
-from ..ir import Run
+from ..ir import UPDATE, Run
 from ..random_draws import Draws
+from .captured_update import CapturedUpdate
 from .segments import (
     Segment,
     Where,
     draws_of,
     is_constant,
+    is_host,
     is_source,
     moves_draws,
     segments_of,
     summary,
 )
-from .static_memory import DrawMemory, in_memory, layout_of, refill, static_copies
-from .stream_capture import Capturer
+from .static_memory import (
+    DrawMemory,
+    beside,
+    copies_of,
+    in_memory,
+    layout_of,
+    refill,
+    static_copies,
+)
+from .stream_capture import Capturer, failure
+from .variable_memory import VariableMemory
 
-Memory: TypeAlias = list[tuple[int, tuple[int, ...]]]  # addresses and strides
 Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 
-_OFTEN = 2  # runs in a row in which a variable moves, after which it is copied
 _FIRST = "the first call runs without CUDA graphs"
 _WATCHED = "something looks at each step, such as a profile"
+_MOVES = "a parameter of the update gets other memory in each call"
+_LOOSE = "the update reads gradients that are made between CUDA graphs"
 _WARM_UP = "the kernels were compiled and loaded by this call, for the capture by the next"
 
 
@@ -73,25 +85,27 @@ class _Part:
     carried: Sequence[int] = ()  # what it makes, and a captured segment reads
     replay: Callable[[], object] | None = None
     results: Filling = ()  # after a replay
+    later: Later = field(default_factory=list)  # what only the graph reads
 
 
 class CapturedCalls:
     """The calls of a program before the first that writes; `run` does them once.
 
     `reason` says why the last run did not replay them; it is empty if it did. None will where they
-    have `failed`.
+    have `failed`. `update` is what follows them.
     """
 
-    def __init__(self, calls: CallList, ends: Ends, draws: Draws, capturer: Capturer) -> None:
+    def __init__(
+        self, calls: CallList, update: CallList, ends: Ends, draws: Draws, capturer: Capturer
+    ) -> None:
         kind = capturer.device_type
         where = Where(kind, world().launched, kind == "cpu" or uses_triton(kind))
+        self.update = CapturedUpdate(update, ends.kept, where, capturer)
         self.segments = segments_of(calls.steps, where)
         self.reason = _FIRST
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
         self._copied = [*ends.inputs, *ends.assigned]
-        self._fixed = [place for place in ends.variables if place not in ends.assigned]
-        self._memory: list[Memory] = []
-        self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
+        self._memory = VariableMemory([x for x in ends.variables if x not in ends.assigned])
         self._given = [*calls.calls]  # they may be changed to look at a run
         self._draws_made = 0
         self._parts = [self._part(segment) for segment in self.segments]
@@ -99,12 +113,24 @@ class CapturedCalls:
         if self.failed:
             texts = dict.fromkeys(text for segment in self.segments for text in segment.reasons)
             self.reason = f"no step is captured: {'; '.join(texts) or 'there are none'}"
+        captured = {i for each in self.segments if each.captured for i in each.steps}
+        steps = calls.steps
+        self._frozen = [frozen for i in captured if (frozen := steps[i].frozen) is not None]
+        self._numbers = {
+            place
+            for call, step in zip(calls.calls, steps, strict=True)
+            for place, value in zip(call[3] or call[2:3], step.outputs, strict=False)
+            if step.scope == UPDATE and value.meta.shape == ()
+        }
         read = {place for part in self._parts if part.segment.captured for place in part.taken}
+        read |= self._numbers & {*self.update.reads}
         for part in self._parts:
             if not part.segment.captured:
                 part.carried = [place for place in part.made if place in read]
-        captured = {i for each in self.segments if each.captured for i in each.steps}
-        steps = calls.steps
+        self._read = read
+        moving = {place for part in self._parts if not part.segment.captured for place in part.made}
+        if ({*self._copied} | moving - self._numbers) & {*self.update.reads}:
+            self.update.fail(self.update.reason or _LOOSE)
         self._moves_draws = any(map(moves_draws, steps))
         overwritten = {step.place.number for step in steps if step.place is not None}
         self._constant = {
@@ -116,12 +142,21 @@ class CapturedCalls:
         self._before = [
             (call, step, [key.draw for key in draws_of(step)] if index in captured else [])
             for index, (call, step) in enumerate(zip(calls.calls, steps, strict=True))
-            if moves_draws(step) or is_source(step) or (index in captured and draws_of(step))
+            if moves_draws(step)
+            or is_source(step)
+            or is_host(step)
+            or (index in captured and draws_of(step))
         ]
+        self._device: torch.device | None = None
         self._reset(None)
 
     def __str__(self) -> str:
-        return summary(self._calls.steps, self.segments)
+        first = summary(self._calls.steps, self.segments)
+        return "\n".join(filter(None, [first, str(self.update)]))
+
+    def writes(self, places: Filled) -> deque[Write]:
+        """What the update is still to do after a run."""
+        return self.update.writes(places, self._device if self._ready else None)
 
     def _part(self, segment: Segment) -> _Part:
         """The calls of a segment, and what they read and make."""
@@ -167,6 +202,8 @@ class CapturedCalls:
         self._warm = False
         for part in self._parts:
             part.replay, part.results = None, ()
+        self.update.forget()
+        self._ready = False  # whether the update reads static memory
         self._capturer.renew()
 
     def run(self, places: Filled) -> bool:
@@ -194,11 +231,11 @@ class CapturedCalls:
                 for place in part.carried:
                     self._fill(place, places)
         for place in self._ends.kept:
-            if places[place]:  # else the update makes it
-                places[place] = _copies(places[place])
+            if places[place] and place not in self.update.touched:
+                places[place] = copies_of(places[place])
         for place, shards in own:
             places[place] = shards  # what the update writes
-        self._warm = True
+        self._warm, self._ready = True, warm
         if self.failed:
             self._reset(None)
         return True
@@ -207,32 +244,18 @@ class CapturedCalls:
 
     def _state(self, places: Filled) -> Hashable:
         """What graphs depend on, besides the values in static memory."""
-        memory = [
-            [(part.data_ptr(), part.stride()) for part in places[place]] for place in self._fixed
-        ]
-        if memory != self._memory:
-            memory = self._note_moves(memory)
-        else:
-            self._moved.clear()
+        memory, copied = self._memory.look(places)
+        self._copied += copied
+        if {*copied} & {*self.update.reads}:
+            self.update.fail(_MOVES)
         return (
             memory,
             [layout_of(places[place]) for place in self._copied],
             torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
+            [frozen() for frozen in self._frozen],
         )
-
-    def _note_moves(self, memory: list[Memory]) -> list[Memory]:
-        """Let variables that have moved since the last run, and before that run, be copied."""
-        before, now = dict(zip(self._fixed, self._memory, strict=False)), {}
-        for place, at in zip(self._fixed, memory, strict=True):
-            self._moved[place] = self._moved[place] + 1 if at != before.get(place, at) else 0
-            if self._moved[place] < _OFTEN:
-                now[place] = at
-            else:
-                self._copied.append(place)
-        self._fixed, self._memory = [*now], [*now.values()]
-        return self._memory
 
     def _is_on_one_device(self, places: Filled) -> bool:
         devices = self._devices(places)
@@ -242,6 +265,7 @@ class CapturedCalls:
                 "the ranks of this process are on several devices: "
                 f"{', '.join(sorted(map(str, devices)))}"
             )
+        self._device = next(iter(devices), None)
         return len(devices) == 1
 
     def _devices(self, places: Filled) -> set[torch.device]:
@@ -260,12 +284,16 @@ class CapturedCalls:
                 numbers += [(draw.seed, draw.call) for draw in draws]
             elif is_source(step):
                 self._make(call, places)
+            elif is_host(step):
+                places[call[2]] = call[0]()
+                if call[2] in self._read and isinstance(places[call[2]][0], torch.Tensor):
+                    self._fill(call[2], places)
             else:
                 call[0]()
         if self._moves_draws:
             self._draws.move_to(0)
         if numbers:
-            self._set_draws(numbers, places)
+            self._set_draws(numbers)
 
     def _make(self, source: Call, places: Filled) -> None:
         """Let a source make what it makes, unless that is there."""
@@ -278,16 +306,18 @@ class CapturedCalls:
 
     def _fill(self, place: int, places: Filled) -> None:
         """Copy what stands in a place into static memory, which then stands there."""
+        if place in self._numbers and self._device is not None:
+            places[place] = beside(places[place], self._device)
         static = self._static.get(place)
         if static is None:
             static = self._static[place] = static_copies(places[place])
         refill(static, places[place])
         places[place] = static
 
-    def _set_draws(self, numbers: Sequence[tuple[int, int]], places: Filled) -> None:
+    def _set_draws(self, numbers: Sequence[tuple[int, int]]) -> None:
         if self._drawn is None:
-            (device,) = self._devices(places)
-            self._drawn = DrawMemory(self._draws_made, device)
+            assert self._device is not None
+            self._drawn = DrawMemory(self._draws_made, self._device)
         self._drawn.set(numbers)
 
     # Segments.
@@ -334,17 +364,11 @@ class CapturedCalls:
             return None
         function = self._function(part, places)
         try:
-            part.replay, part.results = self._capturer.capture(function, static)
+            with copied_later() as later:
+                replay, results = self._capturer.capture(function, static)
+            fill(later)
+            part.later, part.results, part.replay = later, results, replay
         except Exception as error:  # noqa: BLE001 - the calls raise it again, if it is theirs
             self.failed = True
-            # The end of a capture may raise another error than the call at which it failed.
-            both = (error, error.__context__)
-            told = next((each for each in both if isinstance(each, OnefoldError)), error)
-            self.reason = f"the capture failed: {told}"
+            self.reason = f"the capture failed: {failure(error)}"
         return part.replay
-
-
-def _copies(shards: Shards) -> Shards:
-    """Copies of the shards; those that are one tensor stay one."""
-    made = {id(part): part.clone() for part in shards}
-    return tuple([made[id(part)] for part in shards])

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from ...engine.meta import Meta
 from ...engine.ops.attention import Attention, AttentionGrad
 from ...engine.ops.creation import Source
 from ...engine.ops.dropout import DropoutKey, DropoutOp
-from ..ir import UPDATE, ProgramStep
+from ..ir import HOST, UPDATE, ProgramStep
 from ..passes.fuse_dropout import FusedDropout
 
 # Sources that make the same in every call.
 _CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
-# Steps that copy a table of addresses, made on the host, to the device.
-_READ_A_TABLE = {"flatten_gradients"}
 # Ops whose kernels can read the numbers of a draw from the device's memory.
 _READ_DRAWS = {DropoutOp, FusedDropout, Attention, AttentionGrad}
 
@@ -45,16 +44,8 @@ class Segment:
 Rule = Callable[[ProgramStep, Where], bool]
 RULES: tuple[tuple[Rule, str], ...] = (
     (
-        lambda step, _: step.scope == UPDATE,
-        "the update reads learning rates, counts of steps and the loss scale on the host",
-    ),
-    (
         lambda step, where: where.launched and step.start is not None,
         "communicates with other processes",
-    ),
-    (
-        lambda step, _: step.name in _READ_A_TABLE,
-        "reads a table of addresses, which the host makes",
     ),
     (
         lambda step, where: (
@@ -67,6 +58,7 @@ RULES: tuple[tuple[Rule, str], ...] = (
         lambda step, where: any(
             meta is not None and meta.device_type != where.device_type
             for meta in (*step.input_metas, *step.output_metas)
+            if not _is_number(step, meta)
         ),
         "reads or makes a tensor on another type of device",
     ),
@@ -75,7 +67,12 @@ RULES: tuple[tuple[Rule, str], ...] = (
 
 def reason(step: ProgramStep, where: Where) -> str:
     """Why a step is not captured; an empty text if it is."""
-    return next((text for rule, text in RULES if rule(step, where)), "")
+    return step.host or next((text for rule, text in RULES if rule(step, where)), "")
+
+
+def _is_number(step: ProgramStep, meta: Meta | None) -> bool:
+    """Whether something is a number of the update, which is wherever it is at a run."""
+    return step.scope == UPDATE and meta is not None and meta.shape == ()
 
 
 def draws_of(step: ProgramStep) -> list[DropoutKey]:
@@ -93,13 +90,18 @@ def is_source(step: ProgramStep) -> bool:
     return type(step.origin) is Source
 
 
+def is_host(step: ProgramStep) -> bool:
+    """Whether the step only makes a number of the host. It is run before the others, too."""
+    return step.origin is HOST
+
+
 def is_constant(step: ProgramStep) -> bool:
     """Whether a source makes the same tensor in each call."""
     return is_source(step) and step.name in _CONSTANT
 
 
 def segments_of(steps: Sequence[ProgramStep], where: Where) -> list[Segment]:
-    """The steps but the sources, in segments that are captured or not."""
+    """The steps but the sources and the host's, in segments that are captured or not."""
     found = []
     for _, group in groupby(_reasons(steps, where), lambda pair: bool(pair[1])):
         pairs = list(group)
@@ -115,7 +117,7 @@ def _reasons(steps: Sequence[ProgramStep], where: Where) -> Iterator[tuple[int, 
     """
     last = ""
     for index, step in enumerate(steps):
-        if not is_source(step):
+        if not (is_source(step) or is_host(step)):
             last = last if moves_draws(step) else reason(step, where)
             yield index, last
 

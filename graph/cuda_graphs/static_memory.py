@@ -10,7 +10,7 @@ import torch
 from ...engine.generator import Draw
 from ...engine.tensor import Shards
 from ...kernels.philox import signed
-from ...kernels.staging import staged
+from ...kernels.staging import staged, to_device
 
 
 def layout_of(shards: Shards) -> Hashable:
@@ -38,6 +38,17 @@ def refill(static: Shards, shards: Shards) -> None:
         if id(target) not in done:
             done.add(id(target))
             target.copy_(source, non_blocking=True)
+
+
+def copies_of(shards: Shards) -> Shards:
+    """Copies of the shards; those that are one tensor stay one."""
+    made = {id(part): part.clone() for part in shards}
+    return tuple([made[id(part)] for part in shards])
+
+
+def beside(shards: Shards, device: torch.device) -> Shards:
+    """Numbers on a device, wherever they were."""
+    return tuple([to_device(part, device) for part in shards])
 
 
 class DrawMemory:

@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 import torch
 
+from ...errors import OnefoldError
+
 T = TypeVar("T")
 
 
@@ -53,6 +55,12 @@ class CudaCapturer:
             with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
                 result = function()
         return graph.replay, result
+
+
+def failure(error: Exception) -> Exception:
+    """Why a capture failed: its end may raise another error than the call at which it failed."""
+    both = (error, error.__context__)
+    return next((each for each in both if isinstance(each, OnefoldError)), error)
 
 
 def capturer(device_type: str) -> Capturer | None:

@@ -25,6 +25,7 @@ from ...kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, sele
 from ...kernels.aot.compile_kernel import GPUS, compile_source
 from ...kernels.aot.facts import SHARED
 from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
+from ...optim import clip
 from .graph_capture import CapturedGraph, DriverCapturer, launch_of
 from .launch_checks import Form, form_faults, launch_faults
 from .lowering import lower
@@ -180,6 +181,7 @@ class GpuDriver:
         yield torch.cuda, "get_device_properties", lambda device=None: properties
         yield jit_kernel.Kernel, "_compile", _compile_here
         yield stream_capture, "capturer", self._capturer
+        yield clip, "free_to_read", lambda number: False
         yield host_replay, "_EMPTY", {**host_replay._EMPTY, "cpu": _empty_strided}
         stand_ins: dict[int, Callable[..., object]] = {
             id(configs.architecture): lambda: ARCHITECTURE,

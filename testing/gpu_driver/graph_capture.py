@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ...kernels.staging import Later, copied_by_now
 from .launch_checks import Form, address_of
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class CapturedGraph:
     operators: list[tuple[str, list[object]]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     pool: list[torch.UntypedStorage] = field(default_factory=list)
+    copied: list[list[float]] = field(default_factory=list)  # numbers of the host, once
 
     def place_faults(self) -> Iterator[tuple[str, str]]:
         """Addresses that are neither in the pool of the graphs nor in static memory that is there.
@@ -94,6 +96,9 @@ def number_faults(first: CapturedGraph, second: CapturedGraph) -> Iterator[tuple
     for (name, numbers), (_, others) in zip(first.operators, second.operators, strict=True):
         if numbers != others:
             yield name, f"{numbers} are captured, and another step has {others}"
+    for once, then_copied in zip(first.copied, second.copied, strict=False):
+        if once != then_copied:
+            yield "a capture", f"{once} are copied once, and another step has {then_copied}"
     for one, other in zip(first.launches, second.launches, strict=True):
         if (one.form.name, one.grid) != (other.form.name, other.grid):
             yield (
@@ -178,8 +183,13 @@ class DriverCapturer:
             storage = x.untyped_storage()
             memory.append(_Memory(ref(x), storage.data_ptr(), storage.nbytes()))
         graph = CapturedGraph(memory, pool=self._pool)
-        with self._gpu.capturing(graph), _Watch(graph):
+        later: Later = []
+        with self._gpu.capturing(graph), _Watch(graph) as watch:
             result = function()
+            later = copied_by_now()
+        # Tables of addresses may be others.
+        numbers = [x for _, x in later if x.is_floating_point() and watch.is_of_host(x)]
+        graph.copied = [x.tolist() for x in numbers]
         self._gpu.note("a capture", graph.faults)
 
         def replay() -> None:

@@ -1,9 +1,11 @@
 """CUDA graphs on the GPU give the bits of graphs without them."""
 
 import captured_steps
+import captured_updates
 import numpy as np
 import pytest
 import torch
+from captured_updates import ON_THE_HOST, RECORDED, assert_same, names
 from device_checks import DEVICE
 
 import onefold as flow
@@ -32,6 +34,73 @@ def test_no_bit_changes(name):
     assert text == ""
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+ALL = RECORDED + ON_THE_HOST
+
+
+@pytest.mark.parametrize(("name", "options"), ALL, ids=names(ALL))
+def test_updates_are_those_of_eager_steps(name, options):
+    def run(cuda_graph):
+        graph = captured_updates.Fit(name, options, cuda_graph=cuda_graph, device=DEVICE)
+        found = captured_updates.run(graph, captured_updates.inputs(9, device=DEVICE))
+        return found, graph
+
+    (wanted, _), (found, graph) = run(False), run(True)
+    assert_same(found, wanted)
+    assert graph.cuda_graph_reason == ""
+    assert "# between" not in graph.plan(0)
+
+
+@pytest.mark.parametrize(("name", "options"), RECORDED, ids=names(RECORDED))
+def test_scales_change_and_steps_are_skipped(name, options):
+    given = captured_updates.inputs(9, skipped=(0, 5), device=DEVICE)
+
+    def run(cuda_graph):
+        graph = captured_updates.Fit(
+            name, options, cuda_graph=cuda_graph, scaled=True, device=DEVICE
+        )
+        return captured_updates.run(graph, given), graph.cuda_graph_reason
+
+    (wanted, _), (found, text) = run(False), run(True)
+    assert_same(found, wanted)
+    assert text == ""
+
+
+def test_options_are_read_from_memory():
+    """A schedule that cycles momentum, and weight decay that changes in each call."""
+
+    def run(cuda_graph):
+        graph = captured_updates.Fit(
+            "AdamW", {"weight_decay": 0.1}, cuda_graph=cuda_graph, device=DEVICE
+        )
+        for number, x in enumerate(captured_updates.inputs(6, device=DEVICE)):
+            for group in graph.optimizer.param_groups:
+                group |= {"betas": (0.5 + number / 100, 0.9), "weight_decay": number / 10}
+            graph(x)
+        return captured_updates.left(graph), graph.cuda_graph_reason
+
+    (wanted, _), (found, text) = run(False), run(True)
+    assert_same(found, wanted)
+    assert text == ""
+
+
+def test_a_norm_that_build_returns():
+    """Gradients are clipped inside build(), over all parameters."""
+
+    class Clipped(captured_updates.Fit):
+        def build(self, x):
+            self.model(x).square().mean().backward()
+            return flow.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+
+    def run(cuda_graph):
+        graph = Clipped("SGD", {"momentum": 0.9}, cuda_graph=cuda_graph, clip=None, device=DEVICE)
+        found = captured_updates.run(graph, captured_updates.inputs(6, device=DEVICE))
+        return found, graph.cuda_graph_reason
+
+    (wanted, _), (found, text) = run(False), run(True)
+    assert_same(found, wanted)
+    assert text == ""
 
 
 def test_a_parameter_that_moves():

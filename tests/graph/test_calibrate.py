@@ -63,6 +63,20 @@ def test_two_processes_measure_a_file_that_is_read(tmp_path, monkeypatch):
     assert torch.float64 in first.peak
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "x.json"], "--output must be a file that ends in .toml, but is x.json"),
+        (["--seconds", "0"], "--seconds must be more than 0, but is 0"),
+    ],
+)
+def test_bad_options_are_refused(words, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_command_says_what_it_does(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--help"])

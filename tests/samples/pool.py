@@ -1,6 +1,6 @@
 """Samples of pooling."""
 
-from torch.nn.functional import max_pool2d
+from torch.nn.functional import adaptive_max_pool1d, max_pool2d
 
 from onefold.testing import Sample, T
 
@@ -29,4 +29,8 @@ SAMPLES = [
     Sample("adaptive_avg_pool2d", (T(5, 3, 7, 6), 1)),
     Sample("adaptive_avg_pool2d", (T(5, 7, 6), (None, 2))),
     Sample("adaptive_avg_pool1d", (T(6, 4, 9), 4)),
+    Sample("adaptive_max_pool3d", (T(2, 3, 4, 3, 5), (2, None, 3))),
+    Sample("adaptive_max_pool2d", (T(*X), (3, 4))),
+    Sample("adaptive_max_pool2d", (T(5, 7, 6), (None, 2))),
+    Sample("adaptive_max_pool1d", (T(6, 4, 9), 4), torch=adaptive_max_pool1d),
 ]

@@ -108,6 +108,20 @@ def test_adaptive(sizes, wanted, planes, last, dtype):
     assert_matches_reference(
         pool_ref.adaptive_avg_pool_grad, torch.randn_like(y), tuple(x.shape), planes, size
     )
+    y, places = assert_matches_reference(pool_ref.adaptive_max_pool, x, planes, size)
+    dx = assert_matches_reference(
+        pool_ref.adaptive_max_pool_grad, torch.randn_like(y), places, tuple(x.shape), planes, size
+    )
+    assert dx.stride() == x.stride()
+
+
+def test_adaptive_windows_with_equal_ones_and_nan():
+    x = torch.zeros(2, 5, 4)
+    x[0, 1, 1], x[1] = float("nan"), -float("inf")
+    triton = select.triton_kernel(pool_ref.adaptive_max_pool)
+    for size in ((2, 3), (4, 2), (5, 4)):
+        pairs = zip(triton(x, 2, size), pool_ref.adaptive_max_pool(x, 2, size), strict=True)
+        assert all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in pairs)
 
 
 def test_bad_sizes():

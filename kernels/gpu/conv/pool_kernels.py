@@ -8,7 +8,7 @@ over the windows that cover it, in order.
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -65,19 +65,55 @@ def _of(number, SIZES: tl.constexpr):
     return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
 
 
+@triton.jit
+def _window(o, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
+    """(begin, end, end with padding) of the window of an output."""
+    if ADAPT:
+        begin = (o.to(tl.int64) * size // out).to(tl.int32)
+        end = (((o + 1).to(tl.int64) * size + out - 1) // out).to(tl.int32)
+        return begin, end, end
+    else:
+        begin = o * S - P
+        return begin, begin + K, tl.minimum(begin + K, size + P)
+
+
+@triton.jit
+def _reach(o, size, out, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
+    """(begin of the window of an output, end of what it may reach)."""
+    if ADAPT:
+        begin, end, _ = _window(o, size, out, 1, S, P, ADAPT)
+        return begin, end
+    else:
+        return o * S - P, size
+
+
+@triton.jit
+def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+                ADAPT: tl.constexpr):  # fmt: skip
+    """The first output whose window may cover an element."""
+    if ADAPT:
+        return (i.to(tl.int64) * out // size).to(tl.int32)
+    else:
+        return tl.maximum(i + P - K + S, 0) // S
+
+
 @Kernel
 def _max(
     x, y, indices, positions: tl.int64, channels, d, h, w, od, oh, ow,
-    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, ADAPT: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
+    """With ADAPT K are the sizes of the largest windows."""
     to, inside, image, i, j, k, ch = _spot(positions, channels, od, oh, ow, BP, BC)
+    a0, a1 = _reach(i, d, od, S[0], P[0], ADAPT)
+    b0, b1 = _reach(j, h, oh, S[1], P[1], ADAPT)
+    c0, c1 = _reach(k, w, ow, S[2], P[2], ADAPT)
     best = tl.full((BP, BC), 0, x.dtype.element_ty)
     where = tl.full((BP, BC), -1, tl.int32)
     for tap in range(K[0] * K[1] * K[2]):
         r, s, t = _of(tap, K)
-        a, b, c = i * S[0] - P[0] + r * D[0], j * S[1] - P[1] + s * D[1], k * S[2] - P[2] + t * D[2]
-        ok = inside & (a >= 0) & (a < d) & (b >= 0) & (b < h) & (c >= 0) & (c < w)
+        a, b, c = a0 + r * D[0], b0 + s * D[1], c0 + t * D[2]
+        ok = inside & (a >= 0) & (a < a1) & (b >= 0) & (b < b1) & (c >= 0) & (c < c1)
         at = (a * h + b) * w + c
         v = tl.load(x + _in_plane(image, at, ch, channels, d, h, w, BC), mask=ok, other=0)
         # As in torch, the first of the largest, or the last NaN.
@@ -91,19 +127,27 @@ def _max(
 @Kernel
 def _max_grad(
     dy, indices, dx, positions: tl.int64, channels, d, h, w, od, oh, ow,
-    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, ADAPT: tl.constexpr,
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
+    """With ADAPT K is the largest number of windows that cover an element."""
     to, inside, image, i, j, k, ch = _spot(positions, channels, d, h, w, BP, BC)
     mine = (i * h + j) * w + k
     total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
     for back in range(K[0] * K[1] * K[2]):
-        r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
-        a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
-        ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
-        ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
-        a, b, c = a // S[0], b // S[1], c // S[2]
+        if ADAPT:
+            r, s, t = _of(back, K)
+            a = _first_over(i, d, od, K[0], S[0], P[0], ADAPT) + r
+            b = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT) + s
+            c = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT) + t
+            ok = inside
+        else:
+            r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
+            a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
+            ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
+            ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
+            a, b, c = a // S[0], b // S[1], c // S[2]
         ok &= (a < od) & (b < oh) & (c < ow)
         at = _in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
@@ -120,18 +164,6 @@ def _take(
     place = tl.load(indices + to, mask=inside, other=0)
     at = _in_plane(image, place, ch, channels, d, h, w, BC)
     tl.store(y + to, tl.load(u + at, mask=inside, other=0), mask=inside)
-
-
-@triton.jit
-def _window(o, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
-    """(begin, end, end with padding) of the window of an output."""
-    if ADAPT:
-        begin = (o.to(tl.int64) * size // out).to(tl.int32)
-        end = (((o + 1).to(tl.int64) * size + out - 1) // out).to(tl.int32)
-        return begin, end, end
-    else:
-        begin = o * S - P
-        return begin, begin + K, tl.minimum(begin + K, size + P)
 
 
 @triton.jit
@@ -169,16 +201,6 @@ def _avg(
         total += widened(tl.load(x + at, mask=ok, other=0))
     size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
     tl.store(y + to, (total / size).to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
-                ADAPT: tl.constexpr):  # fmt: skip
-    """The first output whose window may cover an element."""
-    if ADAPT:
-        return (i.to(tl.int64) * out // size).to(tl.int32)
-    else:
-        return tl.maximum(i + P - K + S, 0) // S
 
 
 @Kernel
@@ -229,26 +251,55 @@ def _launch(
     kernel.launch(grid, (*pointers, positions, channels, *dims), (*constants, rows, block))
 
 
-def _max_constants(sizes: MaxSizes) -> tuple[Triple, ...]:
+_MaxConstants: TypeAlias = tuple[Triple, Triple, Triple, Triple, bool]
+
+
+def _max_constants(sizes: MaxSizes) -> _MaxConstants:
     size, stride, padding, dilation, _ = sizes
-    return three(size, 1), three(stride, 1), three(padding, 0), three(dilation, 1)
+    return three(size, 1), three(stride, 1), three(padding, 0), three(dilation, 1), False
+
+
+def _adaptive_constants(largest: Triple) -> _MaxConstants:
+    return largest, (1, 1, 1), (0, 0, 0), (1, 1, 1), True
+
+
+def _maxima(x: Tensor, shape: Ints, planes: int, constants: _MaxConstants) -> tuple[Tensor, Tensor]:
+    last = _is_last(x, planes)
+    y, indices = (empty(shape, last, dtype, x.device) for dtype in (x.dtype, torch.int64))
+    _launch(_max, (dense(x, last), y, indices), planes, x.shape, shape, constants, last)
+    return y, indices
+
+
+def _at_maxima(
+    dy: Tensor, places: Tensor, shape: Ints, planes: int, constants: _MaxConstants
+) -> Tensor:
+    last = _is_last(places, planes)
+    dx = empty(shape, last, dy.dtype, dy.device)
+    pointers = (dense(dy, last), dense(places, last), dx)
+    _launch(_max_grad, pointers, planes, shape, dy.shape, constants, last)
+    return dx
 
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     shape = reference.max_pool(blank(x), planes, sizes)[0].shape
-    last = _is_last(x, planes)
-    y, indices = (empty(shape, last, dtype, x.device) for dtype in (x.dtype, torch.int64))
-    pointers = (dense(x, last), y, indices)
-    _launch(_max, pointers, planes, x.shape, shape, _max_constants(sizes), last)
-    return y, indices
+    return _maxima(x, shape, planes, _max_constants(sizes))
 
 
 def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
-    last = _is_last(places, planes)
-    dx = empty(shape, last, dy.dtype, dy.device)
-    pointers = (dense(dy, last), dense(places, last), dx)
-    _launch(_max_grad, pointers, planes, shape, dy.shape, _max_constants(sizes), last)
-    return dx
+    return _at_maxima(dy, places, shape, planes, _max_constants(sizes))
+
+
+def adaptive_max_pool(x: Tensor, planes: int, size: Ints) -> tuple[Tensor, Tensor]:
+    shape = reference.adaptive_max_pool(blank(x), planes, size)[0].shape
+    largest = _Windows.between(x.shape[-planes:], shape[-planes:]).size
+    return _maxima(x, shape, planes, _adaptive_constants(largest))
+
+
+def adaptive_max_pool_grad(
+    dy: Tensor, places: Tensor, shape: Ints, planes: int, size: Ints
+) -> Tensor:
+    over = _Windows.between(dy.shape[-planes:], shape[-planes:]).size
+    return _at_maxima(dy, places, shape, planes, _adaptive_constants(over))
 
 
 def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
@@ -325,7 +376,8 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
 _DIMS = ("i64?", "i32", *("i32?",) * 6)
 _WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
 _TILES = ((_TILE_OF_ROWS, 1), (16, 64))  # of row-major order and of channels-last
-_MAX = (*_WINDOW, (1, 1, 1))
+_MAX = (*_WINDOW, (1, 1, 1), False)
+_ADAPTIVE = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), True)
 
 CASES = [
     case
@@ -333,6 +385,8 @@ CASES = [
     for case in (
         *[Case(_max, (x, x, "*i64", *_DIMS), (*_MAX, *tile)) for x in ("*bf16", "*fp32")],
         Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_MAX, *tile)),
+        Case(_max, ("*bf16", "*bf16", "*i64", *_DIMS), (*_ADAPTIVE, *tile)),
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_ADAPTIVE, *tile)),
         Case(_take, ("*bf16", "*i64", "*bf16", *_DIMS), tile),
         Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, *tile)),
         Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, *tile)),

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...staging import to_device
+from ...staging import is_copied_later, to_device
 from ...update_rule_ref import FLOATS
 
 BLOCK = 2048  # elements that one program works on
@@ -37,24 +38,25 @@ def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> PointerTable:
     """The table of lists of dense tensors. Lists have one length, tensors of a row one size."""
     addresses = tuple([x.data_ptr() for some in lists for x in some])
     sizes = tuple([x.numel() for x in lists[0]])
-    return _made(addresses, sizes, block, lists[0][0].device)
+    # A capture has a table of its own, which stays as long as its graph.
+    made = _made.__wrapped__ if is_copied_later() else _made
+    return made(addresses, sizes, block, lists[0][0].device)
 
 
 @lru_cache(maxsize=64)
 def _made(
     addresses: tuple[int, ...], sizes: tuple[int, ...], block: int, device: torch.device
 ) -> PointerTable:
-    size = torch.tensor(sizes)
-    columns = torch.tensor(addresses).view(-1, len(sizes))
+    size = np.array(sizes, np.int64)
+    columns = np.array(addresses, np.int64).reshape(-1, len(sizes))
     count = (size + block - 1) // block
-    behind = count.cumsum(0)
-    first = behind - count
-    rows = torch.cat([columns.T, size[:, None], first[:, None]], 1)
-    tensor = torch.repeat_interleave(torch.arange(len(sizes)), count)
-    which = torch.arange(len(tensor)) - first[tensor]
-    data = torch.cat([rows.flatten(), tensor << 32 | which])
+    first = count.cumsum() - count
+    rows = np.concatenate([columns.T, size[:, None], first[:, None]], 1)
+    tensor = np.arange(len(sizes)).repeat(count)
+    which = np.arange(len(tensor)) - first[tensor]
+    data = torch.from_numpy(np.concatenate([rows.ravel(), tensor << 32 | which]))
     aligned = all(address % 16 == 0 for address in addresses)
-    return PointerTable(to_device(data, device), rows.numel(), len(tensor), aligned)
+    return PointerTable(to_device(data, device), rows.size, len(tensor), aligned)
 
 
 @triton.jit

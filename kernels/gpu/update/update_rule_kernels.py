@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import adaptive_rules, update_rule_ref as reference, update_rules
-from ...update_rule_ref import Numbers, Rule, per_tensor, states_of
+from ...update_rule_ref import Numbers, Rule, per_tensor, shared, states_of
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.triton_functions import from_text
@@ -161,25 +161,28 @@ def update_by_rule(
     scale: Tensor | None = None,
     found_inf: Tensor | None = None,
     copies: Sequence[Tensor] | None = None,
+    memory: Tensor | None = None,
 ) -> None:
     dtype = params[0].dtype
     if dtype not in DTYPES:
         reference.update_by_rule(
-            rule, params, grads, states, numbers, weight_decay=weight_decay,
-            maximize=maximize, scale=scale, found_inf=found_inf, copies=copies,
+            rule, params, grads, states, numbers, weight_decay=weight_decay, maximize=maximize,
+            scale=scale, found_inf=found_inf, copies=copies, memory=memory,
         )  # fmt: skip
         return
     rates = per_tensor(numbers)
     flags = tuple([(name, x) for name, x in numbers.items() if isinstance(x, bool)])
-    shared = {name: x for name, x in numbers.items() if not (isinstance(x, bool) or x is rates)}
+    names = shared(numbers)
     decay = () if weight_decay is None else (weight_decay,)
-    factors = numbers_on(params[0].device, *shared.values(), *decay)
+    factors = memory
+    if factors is None:
+        factors = numbers_on(params[0].device, *names.values(), *decay)
     copied = [] if copies is None else [copies]
     table = table_of(params, grads, *states.values(), *copied)
     function = block_update(
         rule,
         tuple(states),
-        tuple(shared),
+        tuple(names),
         flags,
         bool(decay),
         rates is not None,
