@@ -6,14 +6,15 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..engine.commit import restored
+
 
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Nothing is collected in the block, by any thread; then it is as before."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
+    if not gc.isenabled():
         yield
-    finally:
-        if before:
-            gc.enable()
+        return
+    with restored(gc.enable):
+        gc.disable()
+        yield
