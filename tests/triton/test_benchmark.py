@@ -13,6 +13,7 @@ import kernel_rows_rest
 import kernels
 
 ROWS = kernel_rows_rest.all_rows()
+OF_INDICES = ("argmax", "searchsorted")  # they are whole numbers: nothing is rounded
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -24,7 +25,7 @@ def test_every_row_is_measured_and_exact_enough(row):
     assert "onefold" in kernels.text(result, kernels.ceilings(16))
     if result.errors is not None:
         assert kernels.exact_enough(result), result.errors
-    compared = not row.random and row.name != "argmax" and "torch" not in result.failed
+    compared = not row.random and row.name not in OF_INDICES and "torch" not in result.failed
     assert (result.errors is not None) == compared
 
 
