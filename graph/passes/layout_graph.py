@@ -141,14 +141,18 @@ class LayoutGraph:
         """Lay the node out in another form; returns by how many seconds all takes longer."""
         touched = self.touched(node)
         change = form.time - node.form.time - sum([self._boxing_time(n) for n in touched])
+        self.lay(node, form)
+        change += sum([self._boxing_time(n) for n in touched])
+        self.time += change
+        return change
+
+    def lay(self, node: Node, form: Form) -> None:
+        """Lay the node out in another form, with `time` left as it was."""
         self._note(node, -1)
         node.form = form
         self._note(node, 1)
         for number, meta in zip(node.makes, form.outputs, strict=True):
             self.meta[number] = meta
-        change += sum([self._boxing_time(n) for n in touched])
-        self.time += change
-        return change
 
     def misfits(self, node: Node) -> int:
         """How many of the node's inputs and outputs are not as they are made or wanted."""

@@ -1,0 +1,245 @@
+"""Elimination: the exact minimum of a cost network, one node after the other.
+
+Eliminating a node replaces the tables that it stands in by one table over its neighbours: the sum
+of them, with the node's best state for each choice of theirs. Where that sum would be too large,
+the tables are divided into groups whose minima are taken apart, which gives a lower bound and a
+good choice. Tables of equal layers are equal, so that they are computed once. Sources: Bertele and
+Brioschi, "Nonserial Dynamic Programming" (1972); Dechter, "Bucket elimination" (1999); Dechter and
+Rish, "Mini-buckets: a general scheme for bounded inference" (2003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cost_network import Costs, CostNetwork, Solution, States
+from .cost_tables import CostTables
+from .domination import Reduced
+
+TABLE_SIZE = 1 << 22  # entries of the largest table
+_SWEEPS = 16
+
+Scope: TypeAlias = tuple[int, ...]  # the nodes over whose states a table is
+Factor: TypeAlias = tuple[Scope, int]
+
+
+def solve(network: CostNetwork, table_size: int = TABLE_SIZE) -> Solution:
+    """The choice of states with the least cost.
+
+    Its `lower_bound` equals its cost where no table needed more than `table_size` entries.
+    """
+    return Solver(network, table_size).solve()
+
+
+class Solver:
+    """Solves one network, also several times with other prices of memory."""
+
+    def __init__(self, network: CostNetwork, table_size: int = TABLE_SIZE) -> None:
+        self.network = network
+        self.table_size = table_size
+        self.tables = tables = CostTables()
+        self._edges: dict[tuple[int, int], int] = {}
+        for a, b, costs in network.edges:
+            number = tables.number(costs, transposed=a > b)
+            pair = min(a, b), max(a, b)
+            known = self._edges.get(pair)
+            self._edges[pair] = number if known is None else tables.added(known, number)
+
+    def solve(self, price: float = 0.0, start: States | None = None) -> Solution:
+        """The least sum of costs and of memory at a price.
+
+        Where it is not known to be the least, it is no more than that of `start`.
+        """
+        network, tables = self.network, self.tables
+        costs = [tables.number(each) for each in network.costs]
+        if price:
+            memory = [tables.number(each) for each in network.memory]
+            pairs = zip(costs, memory, strict=True)
+            costs = [tables.priced(cost, used, price) for cost, used in pairs]
+        reduced = Reduced(tables, costs, self._edges)
+        reduced.run()
+        elimination = _Elimination(reduced, self.table_size)
+        bound = elimination.run()
+        states = elimination.states()
+        if not elimination.exact:
+            starts = [states] if start is None else [states, start]
+            states = min(
+                (improved(network, each, price) for each in starts),
+                key=lambda each: network.total(each) + price * network.used(each),
+            )
+        used = network.used(states)
+        cost = network.total(states) + price * used
+        return Solution(states, cost, cost if elimination.exact else min(bound, cost), used)
+
+
+@dataclass(frozen=True, slots=True)
+class _Eliminated:
+    """A node, and its best state by the states of others, or the tables that decide it."""
+
+    node: int
+    scope: Scope
+    best: NDArray[np.uint16] | None
+    factors: Sequence[Factor] = ()
+
+
+class _Elimination:
+    """One run over a reduced network."""
+
+    def __init__(self, reduced: Reduced, table_size: int) -> None:
+        self.tables: CostTables = reduced.tables
+        self.reduced = reduced
+        self.table_size = table_size
+        self.sizes = [len(kept) for kept in reduced.kept]
+        self.exact = True
+        self._factors: list[Factor] = []
+        self._of: list[set[int]] = [set() for _ in self.sizes]
+        self._done: list[_Eliminated] = []
+        self._known: dict[object, tuple[int, NDArray[np.uint16]]] = {}
+        for node, number in enumerate(reduced.costs):
+            self._add((node,), number)
+        for node, around in enumerate(reduced.around):
+            for other, number in around.items():
+                if node < other:
+                    self._add((node, other), number)
+
+    def _add(self, scope: Scope, number: int) -> None:
+        for node in scope:
+            self._of[node].add(len(self._factors))
+        self._factors.append((scope, number))
+
+    def run(self) -> float:
+        """Eliminate all nodes, those with the smallest tables first; returns the lower bound."""
+        bound = 0.0
+        current = [self._size(node) for node in range(len(self.sizes))]
+        heap = [(size, node) for node, size in enumerate(current)]
+        heapify(heap)
+        while heap:
+            size, node = heappop(heap)
+            if size != current[node]:
+                continue
+            current[node] = -1
+            around = self._neighbours(node)
+            bound += self._eliminate(node, around)
+            for other in around:
+                size = self._size(other)
+                if size != current[other]:
+                    current[other] = size
+                    heappush(heap, (size, other))
+        return bound
+
+    def _neighbours(self, node: int) -> list[int]:
+        found = {other for each in self._of[node] for other in self._factors[each][0]}
+        return sorted(found - {node})
+
+    def _size(self, node: int) -> int:
+        found = {other for each in self._of[node] for other in self._factors[each][0]}
+        return prod([self.sizes[other] for other in found])
+
+    def _eliminate(self, node: int, around: list[int]) -> float:
+        factors = [self._factors[each] for each in sorted(self._of[node])]
+        for each in list(self._of[node]):
+            for other in self._factors[each][0]:
+                self._of[other].discard(each)
+        bound = 0.0
+        groups = self._groups(node, factors)
+        for group in groups:
+            scope = tuple(sorted({other for nodes, _ in group for other in nodes} - {node}))
+            number, best = self._minimum(node, scope, group)
+            if scope:
+                self._add(scope, number)
+            else:
+                bound += self.tables.arrays[number].item()
+            if len(groups) == 1:
+                self._done.append(_Eliminated(node, scope, best))
+        if len(groups) > 1:
+            self.exact = False
+            self._done.append(_Eliminated(node, tuple(around), None, factors))
+        return bound
+
+    def _groups(self, node: int, factors: list[Factor]) -> list[list[Factor]]:
+        """The factors in as few groups as have tables that are small enough."""
+        found: list[tuple[set[int], list[Factor]]] = []
+        for factor in sorted(factors, key=lambda each: -len(each[0])):
+            for scope, group in found:
+                together = scope | {*factor[0]}
+                if prod([self.sizes[other] for other in together]) <= self.table_size:
+                    scope |= together
+                    group.append(factor)
+                    break
+            else:
+                found.append(({*factor[0]}, [factor]))
+        return [group for _, group in found]
+
+    def _minimum(
+        self, node: int, scope: Scope, factors: Sequence[Factor]
+    ) -> tuple[int, NDArray[np.uint16]]:
+        """The table of the least sum over a node's states, and which states these are."""
+        order = {other: place for place, other in enumerate((*scope, node))}
+        relative = [(tuple([order[n] for n in nodes]), number) for nodes, number in factors]
+        key = tuple(sorted(relative, key=lambda each: (each[1], each[0])))
+        found = self._known.get(key)
+        if found is None:
+            sizes = [self.sizes[other] for other in order]
+            total: Costs = np.zeros(sizes)
+            for places, number in key:
+                array = self.tables.arrays[number].transpose(np.argsort(places))
+                total += array.reshape([s if i in places else 1 for i, s in enumerate(sizes)])
+            best = total.argmin(-1)
+            least = np.take_along_axis(total, best[..., None], -1)[..., 0]
+            found = self._known[key] = self.tables.add(least), best.astype(np.uint16)
+        return found
+
+    def states(self) -> States:
+        """The best states, from the node that was eliminated last to the first."""
+        chosen = np.zeros(len(self.sizes), np.intp)
+        for each in reversed(self._done):
+            if each.best is not None:
+                chosen[each.node] = each.best[tuple(chosen[list(each.scope)])]
+                continue
+            total = np.zeros(self.sizes[each.node])
+            for nodes, number in each.factors:
+                index = tuple([slice(None) if n == each.node else chosen[n] for n in nodes])
+                total = total + self.tables.arrays[number][index]
+            chosen[each.node] = int(total.argmin())
+        kept = self.reduced.kept
+        return np.array([kept[node][state] for node, state in enumerate(chosen)], np.intp)
+
+
+def improved(
+    network: CostNetwork, states: States, price: float = 0.0, budget: float | None = None
+) -> States:
+    """The states after changes of one node at a time, as long as they help.
+
+    The memory stays within `budget`, if `states` is.
+    """
+    states = states.copy()
+    around = network.neighbours()
+    used = network.used(states)
+    for _ in range(_SWEEPS):
+        changed = False
+        for node, costs in enumerate(network.costs):
+            if len(costs) == 1:
+                continue
+            memory = network.memory[node]
+            total = costs + price * memory if price else costs
+            for other, table in around[node]:
+                total = total + table[:, states[other]]
+            present = states[node]
+            if budget is not None:
+                fits = used - memory[present] + memory <= budget
+                total = np.where(fits, total, np.inf)
+            best = int(total.argmin())
+            if total[best] < total[present]:
+                used += float(memory[best] - memory[present])
+                states[node] = best
+                changed = True
+        if not changed:
+            break
+    return states
