@@ -125,7 +125,7 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils".split())
+ON_DEMAND = tuple("_C auto backends boxing comm cuda distributions hub testing utils".split())
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -9,10 +9,11 @@ from weakref import ReferenceType, ref
 from ..engine.convert import to_global
 from ..engine.meta import check_nd_sbp
 from ..engine.placement import Placement
-from ..engine.sbp import NdSbp, Sbp, broadcast
+from ..engine.sbp import NdSbp, Sbp, broadcast, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.pytree import tree_map
+from ..graph.setting_checks import integer
 from ..nn.module import Module
 from ..nn.parameter_readers import readers
 from .layout_plan import TRANSFORMER, Plan, Style
@@ -26,14 +27,21 @@ def tensor_parallel(
     plan: Plan | Mapping[str, Style] = TRANSFORMER,
     *,
     axis: int = -1,
+    sequence_dim: int | None = None,
 ) -> M:
     """Split the layers of `model` along one axis of `placement`, in place, as `plan` says.
 
     Along other axes parameters keep their layout (a local model is broadcast first, from the
-    placement's first rank). Without a placement the model is global, and stays where it is.
+    placement's first rank). Without a placement the model is global, and stays where it is, as the
+    stages of a pipeline do.
     Column-parallel layers get their input broadcast, and row-parallel ones give the sum over the
     axis: hooks do this, so that a block of attention and a feed-forward part needs two all-reduces
     in forward and two in backward, as in Megatron-LM, whatever is done with the results.
+
+    With `sequence_dim` row-parallel layers give that sum split along this dim of their output, so
+    that norms, shortcuts and what is kept for backward are split, too; the next column-parallel
+    layer gathers it. As many bytes are sent. Source: Korthikanti et al., "Reducing activation
+    recomputation in large transformer models" (2022).
 
     Buffers are broadcast. Raises OnefoldValueError for parameters that no rule matches and rules
     that match nothing, and OnefoldTypeError for a placement that is none; then nothing is changed.
@@ -52,15 +60,17 @@ def tensor_parallel(
         )
     if not isinstance(plan, Plan):
         plan = Plan(plan)
+    if sequence_dim is not None:
+        integer("tensor_parallel: sequence_dim", sequence_dim, least=0)
     params = dict(model.named_parameters(remove_duplicate=False))
-    placement = _common(params, placement)
-    axis = _axis_of(placement, axis)
+    ndim = _ndim(params, placement)
+    axis = _axis_of(ndim, axis)
     styles = plan.styles(params)
 
     def chosen(name: str, tensor: Tensor) -> NdSbp | None:
         if name not in styles:
             return None
-        before = (broadcast,) * placement.ndim if tensor.is_local else tensor.sbp
+        before = (broadcast,) * ndim if tensor.is_local else tensor.sbp
         return (*before[:axis], styles[name].sbp(tensor), *before[axis + 1 :])
 
     for name, tensor in params.items():
@@ -68,39 +78,43 @@ def tensor_parallel(
     if any(tensor.is_local for tensor in params.values()):
         model.to_global(placement, lambda name, tensor: None)
     model.to_global(placement, chosen)
-    _add_hooks(model, styles, axis)
+    _add_hooks(model, styles, axis, sequence_dim)
     return model
 
 
-def _common(params: Mapping[str, Tensor], placement: Placement | None) -> Placement:
+def _ndim(params: Mapping[str, Tensor], placement: Placement | None) -> int:
+    """How many axes the mesh has."""
     if isinstance(placement, Placement):
-        return placement
+        return placement.ndim
     if placement is not None:
         raise OnefoldTypeError(
             "tensor_parallel: placement must be an onefold.placement, such as "
             f'flow.placement("cpu", ranks=[0, 1]), but got {placement!r}'
         )
     found = {tensor.meta.placement for tensor in params.values()}
-    (only,) = found if len(found) == 1 else (None,)
+    axes = {None if each is None else each.ndim for each in found}
+    (only,) = axes if len(axes) == 1 else (None,)
     if only is None:
         raise PlacementError(
-            "tensor_parallel: the parameters of the model are local, or not all on one placement; "
-            'give placement=, for instance flow.placement("cpu", ranks=[0, 1])'
+            "tensor_parallel: parameters of the model are local, or on meshes with other numbers "
+            'of axes; give placement=, for instance flow.placement("cpu", ranks=[0, 1])'
         )
     return only
 
 
-def _axis_of(placement: Placement, axis: int) -> int:
-    if not -placement.ndim <= axis < placement.ndim:
+def _axis_of(ndim: int, axis: int) -> int:
+    if not -ndim <= axis < ndim:
         raise OnefoldValueError(
-            f"tensor_parallel: {placement!r} has {placement.ndim} axes, without an axis {axis}"
+            f"tensor_parallel: the mesh has {ndim} axes, without an axis {axis}"
         )
-    return axis % placement.ndim
+    return axis % ndim
 
 
-def _add_hooks(model: Module, styles: Mapping[str, Style], axis: int) -> None:
+def _add_hooks(
+    model: Module, styles: Mapping[str, Style], axis: int, sequence_dim: int | None
+) -> None:
     """Hooks on the modules that read the parameters of a style."""
-    replicate, reduce = _Replicate(axis), _Reduce(axis)
+    replicate, reduce = _Replicate(axis), _Reduce(axis, sequence_dim)
     replicating: dict[Module, None] = {}
     reducing: dict[Module, None] = {}
     for name, _, reader in readers(model):
@@ -158,10 +172,14 @@ class _Replicate:
 
 
 class _Reduce:
-    """Sums what a layer returns over an axis, where its ranks have addends of it."""
+    """Sums what a layer returns over an axis, where its ranks have addends of it.
 
-    def __init__(self, axis: int) -> None:
+    Each rank gets all of the sum, or a part of it along the dim of the sequence.
+    """
+
+    def __init__(self, axis: int, sequence_dim: int | None = None) -> None:
         self.axis = axis
+        self.sequence_dim = sequence_dim
 
     def __call__(self, module: Module, args: object, result: Any) -> Any:
         return tree_map(result, self._reduced)
@@ -170,7 +188,10 @@ class _Reduce:
         if not _lies_on(y, self.axis) or not y.sbp[self.axis].is_partial:
             return y
         whole = _with(y.sbp, self.axis, broadcast)
-        return to_global(y, sbp=whole, grad_sbp=whole)
+        dim = self.sequence_dim
+        if dim is None or dim >= y.ndim or y.shape[dim] < y.placement.shape[self.axis]:
+            return to_global(y, sbp=whole, grad_sbp=whole)
+        return to_global(y, sbp=_with(y.sbp, self.axis, split(dim)), grad_sbp=whole)
 
 
 def _lies_on(x: Tensor, axis: int) -> bool:

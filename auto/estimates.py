@@ -1,0 +1,327 @@
+"""Estimates: time and memory of a candidate in closed form, and bounds that no plan of it beats.
+
+The costs of units are those of a plan (`unit_costs.py`). What is around them follows from formulas:
+the bubbles of schedules, gradients and gathers over the data axis, messages between stages, and the
+activations of the micro-batches in flight. Sources: Narayanan et al. (2021), Qi et al. (2023, 2024),
+Rajbhandari et al. (2020), Korthikanti et al. (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from ..graph.hardware import Hardware
+from ..graph.hardware.collective_cost import (
+    Span,
+    all_gather,
+    all_reduce,
+    message,
+    reduce_scatter,
+    span,
+)
+from ..graph.schedules.named_schedules import SCHEDULES
+from .candidates import Candidate
+from .unit_costs import UnitCost, UnitCosts
+
+_HIDDEN = 0.9  # of communication beside computing, where a program has no stages
+_WEIGHTS = 0.5  # of a backward that is for the weights
+_ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a candidate is expected to take, and what it takes at least."""
+
+    candidate: Candidate
+    parts: tuple[tuple[str, ...], ...]
+    recomputed: tuple[str, ...]
+    seconds: float
+    bound: float  # seconds below which no plan of it is
+    memory: int  # bytes of the rank that needs most
+    least: int  # bytes below which no plan of it is
+    heavy: tuple[int, ...]  # the meshes, that which needs most first
+
+
+@dataclass(slots=True)
+class _Stage:
+    """The sums over the units of a stage."""
+
+    units: list[UnitCost] = field(default_factory=list)
+    forward: float = 0.0
+    backward: float = 0.0
+    forward_comm: float = 0.0  # along the tensor axis
+    backward_comm: float = 0.0
+    kept: int = 0
+    weights: int = 0
+    persistent: int = 0
+    low: int = 0
+    largest: int = 0  # of what units keep: what backward works on
+
+    def add(self, unit: UnitCost) -> None:
+        self.units.append(unit)
+        self.forward += unit.forward
+        self.backward += unit.backward
+        self.forward_comm += unit.forward_comm
+        self.backward_comm += unit.backward_comm
+        self.kept += unit.kept
+        self.weights += unit.weights
+        self.persistent += unit.persistent
+        self.low += unit.low
+        self.largest = max(self.largest, unit.kept)
+
+
+class Estimator:
+    """Estimates for one model, batch and machine."""
+
+    def __init__(
+        self, hardware: Hardware, costs: Callable[[int, bool, int], UnitCosts]
+    ) -> None:
+        self.hardware = hardware
+        self.costs = cache(costs)  # of (tensor, sequence, rows)
+        self._parts: dict[object, tuple[tuple[str, ...], ...]] = {}
+        self._stages: dict[object, list[_Stage]] = {}
+        self._spans: dict[tuple[int, int], Span] = {}
+
+    def parts(self, c: Candidate) -> tuple[tuple[str, ...], ...]:
+        """The units of each stage: runs of them, such that the slowest stage is fast."""
+        key = c.tensor, c.sequence, c.rows, c.stages
+        if key not in self._parts:
+            costs = self.costs(*key[:3])
+            times = [_time(costs.units[name]) for name in costs.order]
+            ends = balanced(times, c.stages)
+            starts = [0, *ends[:-1]]
+            runs = zip(starts, ends, strict=True)
+            self._parts[key] = tuple(tuple(costs.order[a:b]) for a, b in runs)
+        return self._parts[key]
+
+    def estimate(self, c: Candidate, budget: float) -> Estimate:
+        """The estimate; of the units so many are recomputed that each rank stays in the budget."""
+        parts, costs = self.parts(c), self.costs(c.tensor, c.sequence, c.rows)
+        stages = self._sums(c, parts, costs)
+        meshes = self._meshes(c)
+        recomputed: list[str] = []
+        again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
+        again_comm = [0.0] * c.stages
+        memory, least = [], []
+        for mesh in range(c.meshes):
+            own = [at for at in range(c.stages) if meshes[at] == mesh]
+            held = _held(c, mesh)
+            fixed, gradients, low = self._fixed(c, [stages[at] for at in own], costs)
+            kept = sum(stages[at].kept for at in own)
+            working = max(stages[at].largest for at in own)
+            before = gradients if c.micro_batches > 1 else 0
+            need = fixed + before + working + held * kept
+            pairs = [(at, name) for at in own for name in parts[at]]
+            saving = sorted(pairs, key=lambda pair: -_saving(costs.units[pair[1]]))
+            for at, name in saving:
+                unit = costs.units[name]
+                saved = held * (unit.kept - unit.given)
+                if need <= budget or saved <= 0:
+                    break
+                need -= saved
+                recomputed.append(name)
+                again[at] += unit.forward
+                again_comm[at] += unit.forward_comm
+            flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
+            memory.append(int(max(need, fixed + flat)))
+            given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
+            least.append(int(fixed + max(gradients, (held - 1) * given)))
+        order = [name for part in parts for name in part]
+        seconds, bound = self._seconds(c, stages, meshes, again, again_comm, costs)
+        heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
+        return Estimate(
+            c, parts, tuple(sorted(recomputed, key=order.index)), seconds, bound,
+            max(memory), max(least), tuple(heavy),
+        )  # fmt: skip
+
+    def _sums(
+        self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts
+    ) -> list[_Stage]:
+        key = c.tensor, c.sequence, c.rows, c.stages
+        if key not in self._stages:
+            found = []
+            for part in parts:
+                stage = _Stage()
+                for name in part:
+                    stage.add(costs.units[name])
+                found.append(stage)
+            self._stages[key] = found
+        return self._stages[key]
+
+    def _meshes(self, c: Candidate) -> tuple[int, ...]:
+        """The mesh of each stage."""
+        if c.schedule is None:
+            return (0,)
+        return SCHEDULES[c.schedule].rank_of(c.stages, c.meshes)
+
+    def _fixed(
+        self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts
+    ) -> tuple[float, float, int]:
+        """Bytes that a rank always holds, those of its gradients, and of weights as read."""
+        weights = sum(stage.weights for stage in stages)
+        persistent = sum(stage.persistent for stage in stages)
+        states = costs.states * weights
+        gradients = float(weights)
+        if c.zero >= 1:
+            states /= c.data
+        if c.zero >= 2:
+            gradients /= c.data
+        if c.zero >= 3:
+            persistent = persistent // c.data
+        return persistent + states, gradients, sum(stage.low for stage in stages)
+
+    def _seconds(
+        self,
+        c: Candidate,
+        stages: Sequence[_Stage],
+        meshes: Sequence[int],
+        again: Sequence[float],
+        again_comm: Sequence[float],
+        costs: UnitCosts,
+    ) -> tuple[float, float]:
+        """The expected seconds, and a lower bound of them."""
+        count = c.micro_batches
+        works, leasts, steps, ends = [], [], [], []
+        for mesh in range(c.meshes):
+            own = [at for at, its in enumerate(meshes) if its == mesh]
+            compute = sum(stages[at].forward + stages[at].backward + again[at] for at in own)
+            comm = sum(
+                stages[at].forward_comm + stages[at].backward_comm + again_comm[at] for at in own
+            )
+            often, once = self._over_data(c, [stages[at] for at in own], costs)
+            leasts.append(compute)
+            if c.schedule is None:
+                data = often * count + once
+                busy = count * (compute + comm)
+                works.append(busy + max(0.0, data - _HIDDEN * busy) + (1 - _HIDDEN) * min(data, busy))
+                ends.append(self._update(c, [stages[at] for at in own], costs))
+                continue
+            works.append(compute + comm + often)
+            steps.append(once)
+            ends.append(once + self._update(c, [stages[at] for at in own], costs))
+        if c.schedule is None:
+            return works[0] + ends[0], count * leasts[0]
+        first = range(c.meshes)  # stages; all meshes have one of them
+        fills = [stages[at].forward + stages[at].forward_comm for at in first]
+        backs = [
+            stages[at].backward + stages[at].backward_comm + again[at] + again_comm[at]
+            for at in first
+        ]
+        hop = self._hop(c, stages)
+        seconds = count * max(works) + self._bubble(c, fills, backs, works) + max(ends)
+        seconds += 2 * hop * c.chunks * (c.meshes - 1) * (1 + count / c.meshes)
+        bound = 0.0
+        early = late = 0.0
+        for mesh in range(c.meshes):
+            bound = max(bound, early + count * leasts[mesh] + late)
+            early += stages[mesh].forward
+            if not c.schedule.startswith("zb"):
+                late += stages[mesh].backward + again[mesh]
+        return seconds, bound
+
+    def _bubble(
+        self, c: Candidate, fills: Sequence[float], backs: Sequence[float], works: Sequence[float]
+    ) -> float:
+        """Seconds in which the slowest mesh waits."""
+        slowest = max(range(c.meshes), key=works.__getitem__)
+        both = sum(fills) + sum(backs) - fills[slowest] - backs[slowest]
+        forward = sum(fills) - fills[slowest]
+        backward = sum(backs) - backs[slowest]
+        if c.schedule == "zb-h1":
+            return both - _WEIGHTS * backward
+        if c.schedule == "zb-h2":
+            return max(0.0, both - 2 * _WEIGHTS * backward - forward)
+        if c.schedule == "zb-v":
+            return 0.1 * both
+        return both
+
+    def _update(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
+        weights = sum(stage.weights for stage in stages)
+        return costs.update * weights / (c.data if c.zero else 1)
+
+    def _over_data(
+        self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts
+    ) -> tuple[float, float]:
+        """Seconds of communication along the data axis, for each micro-batch and once."""
+        if c.data == 1:
+            return 0.0, 0.0
+        group = self._span(c.data, c.tensor)
+        weights = sum(stage.weights for stage in stages)
+        low = sum(stage.low for stage in stages)
+        if c.zero == 0:
+            return 0.0, all_reduce(group, weights)
+        if c.zero == 1:
+            return 0.0, reduce_scatter(group, weights) + all_gather(group, weights)
+        units = [unit for stage in stages for unit in stage.units if unit.weights]
+        reduced = sum(reduce_scatter(group, unit.weights) for unit in units)
+        if c.zero == 2:
+            return reduced, all_gather(group, weights)
+        return reduced + 2 * sum(all_gather(group, unit.low) for unit in units), 0.0
+
+    def _span(self, data: int, tensor: int) -> Span:
+        if (data, tensor) not in self._spans:
+            ranks = range(0, data * tensor, tensor)
+            self._spans[data, tensor] = span(self.hardware, ranks)
+        return self._spans[data, tensor]
+
+    def _hop(self, c: Candidate, stages: Sequence[_Stage]) -> float:
+        """Seconds from one stage to the next."""
+        if c.meshes == 1:
+            return 0.0
+        link = self.hardware.level(0, c.data * c.tensor)
+        sizes = [stage.units[-1].given for stage in stages[:-1] if stage.units]
+        return message(link, max(sizes, default=0))
+
+
+def _time(unit: UnitCost) -> float:
+    return unit.forward + unit.backward + unit.forward_comm + unit.backward_comm
+
+
+def _saving(unit: UnitCost) -> float:
+    """Bytes that are saved for each second of computing again."""
+    seconds = unit.forward + unit.forward_comm
+    return (unit.kept - unit.given) / seconds if seconds else 0.0
+
+
+def _held(c: Candidate, mesh: int) -> float:
+    """The micro-batches of all its stages that a mesh holds at once."""
+    if c.schedule is None:
+        return 1
+    count = SCHEDULES[c.schedule].held(mesh, c.meshes, c.chunks, c.micro_batches)
+    if count is None:
+        count = min(c.micro_batches * c.chunks, c.chunks * c.meshes)
+    return count / c.chunks
+
+
+def balanced(times: Sequence[float], count: int) -> list[int]:
+    """Where runs of the times end, such that the largest sum of a run is least.
+
+    Later runs are filled first, since earlier stages hold more micro-batches. No run is empty.
+
+    >>> balanced([1, 1, 1, 1, 1, 4], 3)
+    [2, 5, 6]
+    """
+    low, high = max(times), sum(times)
+    for _ in range(50):
+        most = (low + high) / 2
+        low, high = (low, most) if _runs(times, most) <= count else (most, high)
+    ends, total, left = [len(times)], 0.0, count - 1
+    for at in range(len(times) - 1, -1, -1):
+        opened = at + 1 < ends[0]
+        if left and opened and (total + times[at] > high * _ROUNDING or at + 1 == left):
+            ends.insert(0, at + 1)
+            total, left = 0.0, left - 1
+        total += times[at]
+    return ends
+
+
+def _runs(times: Sequence[float], most: float) -> int:
+    """How many runs it takes, none of which takes longer than `most`."""
+    count, total = 1, 0.0
+    for time in times:
+        if total + time > most * _ROUNDING:
+            count, total = count + 1, 0.0
+        total += time
+    return count

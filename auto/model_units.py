@@ -1,0 +1,94 @@
+"""Units of a model: the modules that stages are made of, and a smaller model that is like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..nn.container import ModuleList, Sequential
+from ..nn.module import Module
+
+Kind: TypeAlias = object  # equal for modules that compute the same
+
+_EACH = 2  # modules of each kind that the smaller model keeps
+_WORTH = 4  # modules fewer for which another model is made
+
+
+@dataclass(frozen=True)
+class Units:
+    """The names of a model's units, and for each the one that stands for it in a smaller model."""
+
+    names: tuple[str, ...]
+    like: dict[str, str]
+    layers: str | None  # the container that most of them are in
+
+
+def units_of(model: Module) -> Units:
+    """The units of a model: the entries of its largest list of layers, and what is beside that.
+
+    A module that is not in the list, and in which the list is not, is one unit.
+    """
+    layers = _layers(model)
+    names = tuple(_walk(model, "", layers))
+    return Units(names, {name: name for name in names}, layers)
+
+
+def shortened(model: Module, units: Units) -> Units:
+    """Remove repetitions from the list of layers, in place.
+
+    The units stay those of the whole model, and each has one that stands for it. Two of each kind
+    are kept, in their order.
+    """
+    if units.layers is None:
+        return units
+    container = model.get_submodule(units.layers)
+    assert isinstance(container, (ModuleList, Sequential))
+    kinds = [kind_of(child) for child in container]
+    kept: list[int] = []
+    for index, kind in enumerate(kinds):
+        if sum(kinds[other] == kind for other in kept) < _EACH:
+            kept.append(index)
+    if len(kinds) - len(kept) < _WORTH:
+        return units
+    lead = f"{units.layers}." if units.layers else ""
+    names = [f"{lead}{name}" for name, _ in container.named_children()]
+    # The last of a kind that is kept: what the first does may be special.
+    stands = {kinds[index]: f"{lead}{at}" for at, index in enumerate(kept)}
+    like = dict(units.like) | {n: stands[k] for n, k in zip(names, kinds, strict=True)}
+    for index in reversed([i for i in range(len(kinds)) if i not in kept]):
+        del container[index]
+    return Units(units.names, like, units.layers)
+
+
+def kind_of(module: Module) -> Kind:
+    """What modules that compute the same have in common: their tree, settings and shapes."""
+    inner = tuple([(name, type(m), m.extra_repr()) for name, m in module.named_modules()])
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return inner, tuple([(name, tuple(x.shape), x.dtype) for name, x in tensors])
+
+
+def _layers(model: Module) -> str | None:
+    """The list with the most modules of one kind, by the elements of their parameters."""
+    best, found = 0, None
+    for name, module in model.named_modules():
+        if not isinstance(module, (ModuleList, Sequential)):
+            continue
+        sizes: dict[Kind, list[int]] = {}
+        for child in module:
+            count = sum(p.numel() for p in child.parameters())
+            sizes.setdefault(kind_of(child), []).append(count)
+        most = max((sum(each) for each in sizes.values() if len(each) > 1), default=0)
+        if most > best:
+            best, found = most, name
+    return found
+
+
+def _walk(module: Module, path: str, layers: str | None) -> Iterator[str]:
+    for name, child in module.named_children():
+        full = f"{path}.{name}" if path else name
+        above = layers is not None and (layers == full or layers.startswith(f"{full}."))
+        if above:
+            yield from _walk(child, full, layers)
+        else:
+            yield full

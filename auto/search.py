@@ -1,0 +1,402 @@
+"""Search: the fastest strategy for a model on a cluster that need not exist, within its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+import torch
+from tqdm import tqdm
+
+from ..distributed.world import world
+from ..engine.cluster import planning
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor
+from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
+from ..graph.graph_config import GraphConfig
+from ..graph.hardware import Hardware, read
+from ..graph.memory_traffic import readable
+from ..graph.schedules.named_schedules import schedule_named
+from ..graph.setting_checks import integer
+from ..nn.module import Module
+from ..optim.adamw import AdamW
+from ..optim.optimizer import Optimizer
+from ..parallel.layout_plan import Plan
+from .candidates import Candidate, Space, divisors
+from .estimates import Estimate, Estimator
+from .model_units import Units, units_of
+from .search_result import Priced, Result
+from .strategy import Strategy
+from .table_choice import table_for
+from .unit_costs import Task, UnitCosts, measure
+
+SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
+_HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
+_REPAIRS = 3  # times that a plan which misses the budget is made again
+_MORE = 2**10  # times as many ranks, up to which a model that does not fit is tried
+
+Batch: TypeAlias = "Tensor | torch.Tensor | Sequence[Tensor | torch.Tensor]"
+
+
+def search(
+    build_model: Callable[[], Module],
+    batch: Batch,
+    *,
+    loss: Callable[..., Tensor],
+    size: int | None = None,
+    hardware: str | Path | Hardware = "h100",
+    memory: float | None = None,
+    optimizer: Callable[..., Optimizer] = AdamW,
+    amp: torch.dtype | None = None,
+    plan: Plan | None = None,
+    schedules: Sequence[str] = SCHEDULES,
+    device: str = "cuda",
+    simulations: int = 12,
+    time_limit: float = 60.0,
+) -> Result:
+    """Find the fastest strategy for a training step on `size` ranks of some hardware.
+
+    `build_model()` makes the model as for one device, without placements. `batch` is one tensor or
+    several, of which the shapes and dtypes count; their dim 0 is the batch of one step of all
+    ranks. `loss(model, *batch)` is its mean loss, `optimizer(parameters)` the optimizer, `amp` the
+    dtype of mixed precision. `memory` are the bytes of each rank, by default those of the hardware.
+
+    Stages, the sizes of the data and tensor axes, micro-batches, schedules, ZeRO, the split of the
+    sequence, and which layers are recomputed are chosen together. A tensor axis splits layers as
+    `plan` says (`onefold.parallel`). Every candidate is estimated in closed form. The most
+    promising are compiled as the cluster would, with memory, and simulated: at most `simulations`,
+    until none that is left can be faster, or for `time_limit` seconds. Plain data parallelism,
+    tensor parallelism and ZeRO-3 are always simulated, if they fit. Nothing is allocated, and the
+    world stays as it is.
+
+    Raises OnefoldTypeError and OnefoldValueError for invalid arguments, for a batch or a model that
+    the ranks cannot divide, and, with the nearest plan, for a model that does not fit.
+
+    >>> import onefold as flow
+    >>> found = flow.auto.search(
+    ...     lambda: flow.nn.Sequential(flow.nn.Linear(64, 256), flow.nn.GELU(), flow.nn.Linear(256, 8)),
+    ...     flow.empty(4096, 64),
+    ...     loss=lambda model, x: (model(x) ** 2).mean(),
+    ...     size=4,
+    ... )
+    >>> found.strategy.size, found.seconds >= found.lower_bound > 0
+    (4, True)
+    """
+    return _Search(
+        _task(build_model, batch, loss, optimizer, amp, device),
+        integer("search: size", world().size if size is None else size, least=1),
+        read(hardware),
+        memory,
+        plan,
+        _names(schedules),
+        integer("search: simulations", simulations, least=1),
+        time_limit,
+    ).run()
+
+
+class _Search:
+    """One search."""
+
+    def __init__(
+        self,
+        task: Task,
+        size: int,
+        hardware: Hardware,
+        memory: float | None,
+        plan: Plan | None,
+        schedules: Sequence[str],
+        simulations: int,
+        time_limit: float,
+    ) -> None:
+        self.start = time.perf_counter()
+        self.task = task
+        self.size = size
+        self.hardware = hardware
+        self.budget = int(hardware.memory_bytes if memory is None else memory)
+        self.schedules = schedules
+        self.simulations = simulations
+        self.time_limit = time_limit
+        with planning(1):
+            model = task.build_model()
+            _check_model(model)
+            self.units = units_of(model)
+            self.table = table_for(model, plan)
+            tied = _shares(model, self.units)
+        # Units that have a parameter in common are on one stage.
+        self.layers = 1 if tied else max(len(self.units.names), 1)
+        self.estimator = Estimator(hardware, self._costs)
+        self.priced: dict[Strategy, Priced] = {}
+        self.failed: dict[str, str] = {}
+
+    def run(self) -> Result:
+        found = self._estimates(self._space(self.size))
+        fitting = sorted((e for e in found if e.memory <= self.budget), key=lambda e: e.seconds)
+        doubtful = [e for e in found if e.memory > self.budget >= e.least]
+        order = [*fitting, *sorted(doubtful, key=lambda e: e.memory)]
+        best = self._simulate(order)
+        if best is None:
+            self._fits_nowhere(found)
+        done = self.priced.keys()
+        rest = [e.bound for e in order if self._strategy(e) not in done]
+        others = [p for p in self.priced.values() if p is not best and p.memory <= self.budget]
+        return Result(
+            best=best,
+            runners_up=tuple(sorted(others, key=lambda p: p.seconds)),
+            hardware=self.hardware,
+            budget=self.budget,
+            lower_bound=min([best.seconds, *rest]),
+            candidates=len(found),
+            unfit=len(found) - len(order),
+            beaten=sum(bound >= best.seconds for bound in rest),
+            failed=tuple(self.failed.items()),
+            took=time.perf_counter() - self.start,
+        )
+
+    # What there is to choose.
+
+    def _space(self, size: int) -> Space:
+        task = self.task
+        near = min(self.hardware.links[0].ranks, size)
+        tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
+        rows = task.rows
+        zeros = (0, 1, 2, 3)
+        space = Space(
+            size, rows, self.layers, tensors, self._sequence(), self.schedules, zeros, rows
+        )
+        if next(space.candidates(), None) is None:
+            fit = [n for n in divisors(size) if rows % n == 0]
+            raise OnefoldValueError(
+                f"search: {size:,} ranks cannot share a batch of {rows:,} rows and a model of "
+                f"{self.layers} modules that can be stages: ranks = stages x data x tensor, where "
+                f"the data axis divides the batch ({', '.join(map(str, fit))} would), the tensor "
+                f"axis is one of {', '.join(map(str, tensors))}, and there are at most "
+                f"{self.layers} stages. Change the size of the batch or of the cluster"
+            )
+        return space
+
+    def _sequence(self) -> bool:
+        """Whether the batch has a dim of positions: tokens, or vectors at positions."""
+        first = self.task.batch[0]
+        ndim = 3 if first.dtype.is_floating_point else 2
+        return self.table.sequence and len(first.shape) == ndim
+
+    def _costs(self, tensor: int, sequence: bool, rows: int) -> UnitCosts:
+        strategy = self._layout(tensor, sequence, size=tensor)
+        return measure(self.task, self.hardware, strategy, rows)
+
+    def _estimates(self, space: Space) -> list[Estimate]:
+        """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
+        found: list[Estimate] = []
+        key = _axes
+        candidates = sorted(space.candidates(), key=lambda c: (*key(c), c.rows))
+        groups = [list(group) for _, group in groupby(candidates, key=key)]
+        bar = tqdm(groups, "estimating", leave=False, delay=1.0)
+        for group in bar:
+            for _, some in groupby(group, key=lambda c: c.rows):
+                estimates = [self.estimator.estimate(c, self.budget) for c in some]
+                found += estimates
+                if min(each.least for each in estimates) > self.budget:
+                    break
+        return found
+
+    # What a candidate is.
+
+    def _layout(self, tensor: int, sequence: bool, size: int) -> Strategy:
+        return Strategy(
+            size=size,
+            tensor=tensor,
+            table=self.table.rules if tensor > 1 else (),
+            sequence_dim=1 if sequence else None,
+            amp=self.task.amp,
+            device=self.task.device,
+        )
+
+    def _strategy(self, estimate: Estimate) -> Strategy:
+        c = estimate.candidate
+        costs = self.estimator.costs(c.tensor, c.sequence, c.rows)
+        staged = c.schedule is not None
+        stage_of = {name: at for at, part in enumerate(estimate.parts) for name in part}
+        inputs = [stage_of.get(name, 0) if staged else 0 for name in costs.readers]
+        return replace(
+            self._layout(c.tensor, c.sequence, self._size_of(c)),
+            data=c.data,
+            parts=estimate.parts if staged else ((),),
+            inputs=tuple(inputs),
+            micro_batches=c.micro_batches,
+            schedule=c.schedule,
+            zero=c.zero,
+            recomputed=estimate.recomputed,
+        )
+
+    def _size_of(self, c: Candidate) -> int:
+        return c.meshes * c.data * c.tensor
+
+    # What it takes.
+
+    def _simulate(self, order: Sequence[Estimate]) -> Priced | None:
+        """The fastest that fits of those that are simulated, in this order."""
+        best: Priced | None = None
+        tried = 0
+        plain = [e for e in order if e.candidate.pure]
+        bar = tqdm(order, "simulating", leave=False, delay=1.0)
+        for number, each in enumerate([*order, *plain]):
+            late = time.perf_counter() - self.start > self.time_limit
+            enough = tried >= self.simulations or late
+            if best is not None and (each.bound >= best.seconds or (enough and number < len(order))):
+                continue
+            if best is None and late and tried > 0 and each.memory > self.budget:
+                break
+            found = self._repaired(each)
+            bar.update()
+            tried += 1
+            if found is not None and (best is None or found.seconds < best.seconds):
+                best = found
+                bar.set_postfix_str(f"{1e3 * best.seconds:,.0f} ms")
+        bar.close()
+        return best
+
+    def _repaired(self, estimate: Estimate) -> Priced | None:
+        """The candidate with so many modules recomputed that it fits; None where none does."""
+        budget = float(self.budget)
+        for _ in range(_REPAIRS):
+            priced = self._price(estimate)
+            if priced is None or priced.memory <= self.budget:
+                return priced
+            budget -= 1.01 * (priced.memory - self.budget)
+            again = self.estimator.estimate(estimate.candidate, budget)
+            if again.recomputed == estimate.recomputed:
+                return None
+            estimate = again
+        return None
+
+    def _price(self, estimate: Estimate) -> Priced | None:
+        """The candidate, compiled and simulated; None where it cannot be compiled."""
+        strategy = self._strategy(estimate)
+        if strategy in self.priced:
+            return self.priced[strategy]
+        task = self.task
+        try:
+            with planning(strategy.size):
+                model = strategy.apply(task.build_model())
+                optimizer = task.optimizer(model.parameters())
+                step = strategy.graph(model, task.loss, optimizer)
+                step._compile(*strategy.place(*task.inputs(task.rows)))
+                simulation = step.simulate(self.hardware, tokens=task.tokens, memory=False)
+                mesh = strategy.data * strategy.tensor
+                heavy = [at * mesh for at in estimate.heavy[:_HEAVY]]
+                memory = max(step.memory(rank).total for rank in heavy)
+        except OnefoldError as error:
+            self.failed[strategy.summary] = str(error)
+            return None
+        self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
+        return self.priced[strategy]
+
+    # Errors.
+
+    def _fits_nowhere(self, found: Sequence[Estimate]) -> NoReturn:
+        """Raise for a model that fits nowhere, or that cannot be compiled."""
+        priced = list(self.priced.values())
+        if not priced:
+            nearest = min(found, key=lambda e: e.memory)
+            made = self._price(nearest)
+            priced = [] if made is None else [made]
+        if not priced:
+            strategy, reason = next(iter(self.failed.items()))
+            raise OnefoldValueError(
+                f"search: no strategy can be compiled; {strategy}, for example: {reason}"
+            )
+        least = min(priced, key=lambda p: p.memory)
+        over = readable(least.memory - self.budget)
+        raise OnefoldValueError(
+            f"search: the model fits on {self.size:,} ranks of {self.hardware.name} in no way that "
+            f"was found. Each has {readable(self.budget)}; the nearest plan needs "
+            f"{readable(least.memory)}, {over} more: {least.strategy.summary}. {self._enough()}"
+        )
+
+    def _enough(self) -> str:
+        """How many ranks would do, by the estimates."""
+        size = self.size
+        while size < _MORE * self.size:
+            size *= 2
+            try:
+                found = self._estimates(self._space(size))
+            except OnefoldValueError:
+                break
+            fitting = [each for each in found if each.memory <= self.budget]
+            if fitting:
+                plan = self._strategy(min(fitting, key=lambda each: each.seconds))
+                return f"{size:,} ranks would do, for example with {plan.summary}"
+        return "More ranks alone would not do: use a smaller batch or model, or amp="
+
+
+def _axes(c: Candidate) -> tuple[int, bool, int, int]:
+    return c.tensor, c.sequence, c.meshes, c.data
+
+
+def _task(
+    build_model: Callable[[], Module],
+    batch: Batch,
+    loss: Callable[..., Tensor],
+    optimizer: Callable[..., Optimizer],
+    amp: torch.dtype | None,
+    device: str,
+) -> Task:
+    for name, given in (("build_model", build_model), ("loss", loss), ("optimizer", optimizer)):
+        if not callable(given):
+            raise OnefoldTypeError(f"search: {name} must be a function, but got {given!r}")
+    tensors = [batch] if isinstance(batch, (Tensor, torch.Tensor)) else batch
+    if not isinstance(tensors, Sequence) or not tensors:
+        raise OnefoldTypeError(f"search: batch must be a tensor or several, but got {batch!r}")
+    metas = []
+    for each in tensors:
+        if not isinstance(each, (Tensor, torch.Tensor)):
+            raise OnefoldTypeError(f"search: batch must be tensors, but has {each!r}")
+        if each.ndim == 0:
+            raise OnefoldValueError(
+                "search: every tensor of the batch has the batch as dim 0, but one is a number"
+            )
+        shape = tuple(each.shape)
+        metas.append(Meta.of(shape, each.dtype, device=torch.device("meta")))
+    rows = {meta.shape[0] for meta in metas}
+    if len(rows) > 1:
+        shapes = ", ".join(str(tuple(meta.shape)) for meta in metas)
+        raise OnefoldValueError(
+            f"search: the tensors of a batch have one size of dim 0, but got {shapes}"
+        )
+    GraphConfig().enable_amp(amp is not None, dtype=torch.bfloat16 if amp is None else amp)
+    name = None if amp is None else str(amp).removeprefix("torch.")
+    return Task(build_model, loss, optimizer, tuple(metas), name, device)
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, Module):
+        raise OnefoldTypeError(
+            "search: build_model() must return an onefold.nn.Module, but returned "
+            f"{type(model).__name__}"
+        )
+    placed = [name for name, param in model.named_parameters() if param.is_global]
+    if placed:
+        raise OnefoldValueError(
+            f"search: build_model() must make the model as for one device, but {placed[0]} is "
+            "global; leave placement= and sbp= out"
+        )
+
+
+def _shares(model: Module, units: Units) -> bool:
+    """Whether two units have a parameter in common."""
+    seen: dict[int, str] = {}
+    for name in units.names:
+        for param in model.get_submodule(name).parameters():
+            if seen.setdefault(id(param), name) != name:
+                return True
+    return False
+
+
+def _names(schedules: Sequence[str]) -> tuple[str, ...]:
+    for name in schedules:
+        schedule_named(name)
+    return tuple(schedules)

@@ -1,0 +1,284 @@
+"""Unit costs: what each unit of a model takes on one rank, from a plan of a smaller model.
+
+The smaller model has each kind of layer twice. It is compiled for the ranks of one tensor axis, and
+the costs of its steps, by the hardware's data, are added up by unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..engine.cluster import planning
+from ..engine.meta import Meta
+from ..engine.ops.creation import empty
+from ..engine.tensor import Tensor
+from ..graph.hardware import Hardware
+from ..graph.ir import UPDATE, Program, ProgramStep, Value
+from ..graph.job_summary import alike, metas_of
+from ..graph.memory_traffic import local_bytes
+from ..graph.simulator.rank_work import Tasks
+from ..nn.module import Module
+from ..optim.optimizer import Optimizer
+from .model_units import Units, shortened, units_of
+from .strategy import Strategy
+
+_ROOT = "model"  # the name under which a step's graph has its model
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is searched for: a model, its loss and optimizer, and the batch of a step."""
+
+    build_model: Callable[[], Module]
+    loss: Callable[..., Tensor]
+    optimizer: Callable[..., Optimizer]
+    batch: tuple[Meta, ...]  # of the whole batch, local
+    amp: str | None
+    device: str
+
+    def inputs(self, rows: int) -> list[Tensor]:
+        """Tensors without data for so many rows of the batch; in a `planning` block."""
+        shapes = [(rows, *meta.shape[1:]) for meta in self.batch]
+        pairs = zip(shapes, self.batch, strict=True)
+        return [empty(*shape, dtype=meta.dtype, device="meta") for shape, meta in pairs]
+
+    @property
+    def rows(self) -> int:
+        """The size of dim 0 of the whole batch."""
+        return self.batch[0].shape[0]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a step: the elements of a first input of integers, else rows."""
+        first = self.batch[0]
+        return self.rows if first.dtype.is_floating_point else prod(first.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCost:
+    """Seconds and bytes of one unit on one rank, for one micro-batch."""
+
+    forward: float = 0.0  # seconds of computing
+    backward: float = 0.0
+    forward_comm: float = 0.0  # seconds of communication along the tensor axis
+    backward_comm: float = 0.0
+    kept: int = 0  # bytes that forward keeps for backward
+    given: int = 0  # of these, what it gives to the next unit
+    weights: int = 0  # bytes of parameters
+    persistent: int = 0  # bytes of parameters, buffers and copies in half precision
+    low: int = 0  # bytes of weights as steps read them
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """The costs of all units of the whole model; `update` is seconds for each byte of weights."""
+
+    units: Mapping[str, UnitCost]
+    states: float  # bytes of the optimizer's state for each byte of weights
+    update: float
+    readers: tuple[str, ...]  # for each input of the step the unit that reads it first
+    order: tuple[str, ...]  # the units in the order in which they run
+
+
+def measure(task: Task, hardware: Hardware, strategy: Strategy, rows: int) -> UnitCosts:
+    """The costs of units for `rows` rows on each rank of one mesh.
+
+    `strategy` is one mesh without data parallelism. Raises what compiling the model raises; where
+    only the smaller model cannot run, the whole one takes its place.
+    """
+    try:
+        return _measure(task, hardware, strategy, rows, shortened)
+    except Exception:  # the model may count on all of its layers
+        return _measure(task, hardware, strategy, rows, lambda model, units: units)
+
+
+def _measure(
+    task: Task,
+    hardware: Hardware,
+    strategy: Strategy,
+    rows: int,
+    shorten: Callable[[Module, Units], Units],
+) -> UnitCosts:
+    with planning(strategy.size):
+        model = task.build_model()
+        units = shorten(model, units_of(model))
+        strategy = replace(strategy, inputs=(0,) * len(task.batch))
+        strategy.apply(model)
+        step = strategy.graph(model, task.loss, task.optimizer(model.parameters()))
+        step._compile(*strategy.place(*task.inputs(rows)))
+        compiled = step._latest("search")
+        tasks = Tasks(hardware, alike(metas_of(compiled.program, None)) or [(0,)])
+        found = _Reading(compiled.program, compiled.captured, tasks, units).costs()
+    return found
+
+
+class _Reading:
+    """Reads the costs of units from a program."""
+
+    def __init__(self, program: Program, captured: Program, tasks: Tasks, units: Units) -> None:
+        self.program = program
+        self.captured = captured
+        self.tasks = tasks
+        self.units = units
+        self.present = sorted(set(units.like.values()), key=len, reverse=True)
+        self.known: dict[str, str | None] = {}
+
+    def costs(self) -> UnitCosts:
+        order = self._order()
+        first = order[0] if order else ""
+        seconds = self._seconds(first)
+        kept = self._kept(first)
+        given = self._given(first)
+        weights, persistent, low = self._weights(first)
+        states = sum(local_bytes(value.meta, 0) for value in self.program.states)
+        total = sum(weights.values())
+        found = {}
+        for name in self.units.names or ("",):
+            like = self.units.like.get(name, name)
+            forward, forward_comm, backward, backward_comm = seconds.get(like, (0.0,) * 4)
+            found[name] = UnitCost(
+                forward, backward, forward_comm, backward_comm,
+                kept.get(like, 0), given.get(like, 0), weights.get(like, 0),
+                persistent.get(like, 0), low.get(like, 0),
+            )  # fmt: skip
+        updates = [step for step in self.program.steps if step.scope == UPDATE]
+        update = self.tasks.amount(updates, 0).seconds
+        return UnitCosts(
+            units=found,
+            states=states / total if total else 0.0,
+            update=update / total if total else 0.0,
+            readers=tuple(self._reader(value, first) for value in self.captured.inputs),
+            order=self._whole_order(order),
+        )
+
+    def _unit(self, scope: str) -> str | None:
+        """The unit that a scope lies in; None for what is between units."""
+        if scope not in self.known:
+            path = scope.removeprefix(_ROOT).removeprefix(".")
+            self.known[scope] = next(
+                (u for u in self.present if path == u or path.startswith(f"{u}.")), None
+            )
+        return self.known[scope]
+
+    def _order(self) -> list[str]:
+        found = [self._unit(step.scope) for step in self.captured.steps if not step.backward]
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def _whole_order(self, order: Sequence[str]) -> tuple[str, ...]:
+        """All units in the order in which they run; those that stand together as the model has."""
+        place = {name: at for at, name in enumerate(order)}
+        layers = [n for n in self.units.names if self.units.like[n] != n or self._inside(n)]
+        start = min((place[self.units.like[n]] for n in layers if self.units.like[n] in place),
+                    default=0)  # fmt: skip
+
+        def key(pair: tuple[int, str]) -> tuple[int, int]:
+            at, name = pair
+            if name in layers:
+                return start, at
+            return place.get(name, start), at
+
+        pairs = sorted(enumerate(self.units.names), key=key)
+        return tuple(name for _, name in pairs)
+
+    def _inside(self, name: str) -> bool:
+        layers = self.units.layers
+        return layers is not None and bool(layers) and name.startswith(f"{layers}.")
+
+    def _placed(self, steps: Sequence[ProgramStep], first: str) -> Iterator[tuple[str, ProgramStep]]:
+        """Each step with its unit; a step between units belongs to the one before."""
+        at = first
+        for step in steps:
+            found = self._unit(step.scope) if step.scope else None
+            at = at if found is None else found
+            yield at, step
+
+    def _seconds(self, first: str) -> dict[str, tuple[float, float, float, float]]:
+        parts: dict[tuple[str, bool], list[ProgramStep]] = {}
+        for unit, step in self._placed(self.program.steps, first):
+            if step.scope != UPDATE:
+                parts.setdefault((unit, step.backward or step.again > 0), []).append(step)
+        found = {}
+        for unit in dict.fromkeys(unit for unit, _ in parts):
+            both: list[float] = []
+            for backward in (False, True):
+                amount = self.tasks.amount(parts.get((unit, backward), ()), 0)
+                both += [amount.seconds - amount.communication, amount.communication]
+            found[unit] = (both[0], both[1], both[2], both[3])
+        return found
+
+    def _kept(self, first: str) -> dict[str, int]:
+        """By unit, the bytes of what its forward makes and backward reads."""
+        owner: dict[int, str] = {}
+        root: dict[int, int] = {}  # by the number of a view: the value whose memory it shares
+        size: dict[int, int] = {}
+        late: set[int] = set()
+        for unit, step in self._placed(self.program.steps, first):
+            if step.backward or step.again:
+                late.update(root.get(value.number, value.number) for value in step.reads())
+                continue
+            for value in step.outputs:
+                if step.aliases and type(step.inputs[0]) is Value:
+                    source = step.inputs[0].number
+                    root[value.number] = root.get(source, source)
+                else:
+                    owner[value.number] = unit
+                    size[value.number] = local_bytes(value.meta, 0)
+        found: dict[str, int] = {}
+        for number in late & owner.keys():
+            found[owner[number]] = found.get(owner[number], 0) + size[number]
+        return found
+
+    def _given(self, first: str) -> dict[str, int]:
+        """By unit, the bytes that the forward of a later unit reads of what it makes."""
+        owner: dict[int, str] = {}
+        size: dict[int, int] = {}
+        read: dict[str, dict[int, int]] = {}
+        for unit, step in self._placed(self.captured.steps, first):
+            if step.backward:
+                continue
+            for value in step.reads():
+                maker = owner.get(value.number)
+                if maker not in (None, unit) and maker is not None:
+                    read.setdefault(maker, {})[value.number] = size[value.number]
+            for value in step.outputs:
+                owner[value.number] = unit
+                size[value.number] = local_bytes(value.meta, 0)
+                source = step.inputs[0] if step.aliases and step.inputs else None
+                if type(source) is Value and source.number in owner:
+                    owner[value.number] = owner[source.number]
+        return {unit: max(values.values()) for unit, values in read.items()}
+
+    def _weights(self, first: str) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """By unit, the bytes of parameters, of all that persists but states, and as steps read."""
+        weights: dict[str, int] = {}
+        persistent: dict[str, int] = {}
+        low: dict[str, int] = {}
+        param_of = {id(copy.tensor): copy.param for copy in self.program.copies}
+        copied = {id(copy.param) for copy in self.program.copies}
+        trained = {id(variable.tensor) for variable, _ in self.program.gradients}
+        units = {id(v.tensor): self._unit(v.value.name) or first for v in self.program.variables}
+        for variable in self.program.variables:
+            param = param_of.get(id(variable.tensor), variable.tensor)
+            unit, nbytes = units[id(param)], local_bytes(variable.value.meta, 0)
+            persistent[unit] = persistent.get(unit, 0) + nbytes
+            if id(variable.tensor) in trained:
+                weights[unit] = weights.get(unit, 0) + nbytes
+            if id(param) in trained and (param is not variable.tensor or id(param) not in copied):
+                low[unit] = low.get(unit, 0) + nbytes
+        return weights, persistent, low
+
+    def _reader(self, value: Value, first: str) -> str:
+        """The unit that reads an input first, through views and boxings."""
+        same = {value.number}
+        for unit, step in self._placed(self.captured.steps, first):
+            if step.backward:
+                break
+            if not any(each.number in same for each in step.reads()):
+                continue
+            if step.aliases or step.name == "boxing":
+                same.update(each.number for each in step.outputs)
+                continue
+            return unit
+        return first
