@@ -33,7 +33,7 @@ class Candidate:
     @property
     def pure(self) -> str:
         """The name of the plain strategy that it is; "" for all others."""
-        if self.meshes > 1 or self.micro_batches > 1 or self.sequence:
+        if self.meshes > 1 or self.micro_batches > 1:
             return ""
         if self.tensor == 1:
             return {0: "data", 3: "ZeRO-3"}.get(self.zero, "")
@@ -60,11 +60,11 @@ class Space:
                 count = self.rows // data // rows
                 if rows > self.most_rows or count > _MOST_MICRO_BATCHES:
                     continue
-                for sequence in (False, True)[: 1 + (self.sequence and tensor > 1)]:
-                    for zero in self.zeros if data > 1 else (0,):
-                        sizes = (meshes, data, tensor, sequence, rows, count)
-                        for schedule, chunks in self._schedules(meshes, count):
-                            yield Candidate(*sizes, schedule, chunks, zero)
+                # A split sequence sends as many bytes, and keeps and computes less.
+                sizes = (meshes, data, tensor, self.sequence and tensor > 1, rows, count)
+                for zero in self.zeros if data > 1 else (0,):
+                    for schedule, chunks in self._schedules(meshes, count):
+                        yield Candidate(*sizes, schedule, chunks, zero)
 
     def _meshes(self) -> Iterator[tuple[int, int, int]]:
         for tensor in self.tensors:

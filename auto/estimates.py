@@ -25,7 +25,7 @@ from ..graph.schedules.named_schedules import SCHEDULES
 from .candidates import Candidate
 from .unit_costs import UnitCost, UnitCosts
 
-_HIDDEN = 0.9  # of communication beside computing, where a program has no stages
+_HIDDEN = 0.5  # of communication beside computing, where a program has no stages
 _WEIGHTS = 0.5  # of a backward that is for the weights
 _ROUNDING = 1 + 1e-9
 
@@ -105,6 +105,7 @@ class Estimator:
         again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
         again_comm = [0.0] * c.stages
         memory, least = [], []
+        certain = []  # seconds that each mesh computes again at least, for a micro-batch
         for mesh in range(c.meshes):
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
@@ -128,8 +129,12 @@ class Estimator:
             memory.append(int(max(need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
             least.append(int(fixed + max(gradients, (held - 1) * given)))
+            rate = max((_saving(costs.units[name]) for _, name in pairs), default=0.0)
+            excess = fixed + held * kept - working - budget
+            certain.append(excess / (held * rate) if excess > 0 and rate > 0 else 0.0)
         order = [name for part in parts for name in part]
-        seconds, bound = self._seconds(c, stages, meshes, again, again_comm, costs)
+        seconds, leasts = self._seconds(c, stages, meshes, again, again_comm, costs)
+        bound = self._bound(c, stages, [a + b for a, b in zip(leasts, certain, strict=True)])
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         return Estimate(
             c, parts, tuple(sorted(recomputed, key=order.index)), seconds, bound,
@@ -180,29 +185,29 @@ class Estimator:
         again: Sequence[float],
         again_comm: Sequence[float],
         costs: UnitCosts,
-    ) -> tuple[float, float]:
-        """The expected seconds, and a lower bound of them."""
+    ) -> tuple[float, list[float]]:
+        """The expected seconds, and those that each mesh computes at least for a micro-batch."""
         count = c.micro_batches
-        works, leasts, steps, ends = [], [], [], []
+        works, ends = [], []
+        leasts: list[float] = []
         for mesh in range(c.meshes):
             own = [at for at, its in enumerate(meshes) if its == mesh]
-            compute = sum(stages[at].forward + stages[at].backward + again[at] for at in own)
+            leasts.append(sum(stages[at].forward + stages[at].backward for at in own))
+            compute = leasts[-1] + sum(again[at] for at in own)
             comm = sum(
                 stages[at].forward_comm + stages[at].backward_comm + again_comm[at] for at in own
             )
             often, once = self._over_data(c, [stages[at] for at in own], costs)
-            leasts.append(compute)
             if c.schedule is None:
                 data = often * count + once
                 busy = count * (compute + comm)
-                works.append(busy + max(0.0, data - _HIDDEN * busy) + (1 - _HIDDEN) * min(data, busy))
+                works.append(max(busy, data) + (1 - _HIDDEN) * min(busy, data))
                 ends.append(self._update(c, [stages[at] for at in own], costs))
                 continue
             works.append(compute + comm + often)
-            steps.append(once)
             ends.append(once + self._update(c, [stages[at] for at in own], costs))
         if c.schedule is None:
-            return works[0] + ends[0], count * leasts[0]
+            return works[0] + ends[0], leasts
         first = range(c.meshes)  # stages; all meshes have one of them
         fills = [stages[at].forward + stages[at].forward_comm for at in first]
         backs = [
@@ -212,14 +217,21 @@ class Estimator:
         hop = self._hop(c, stages)
         seconds = count * max(works) + self._bubble(c, fills, backs, works) + max(ends)
         seconds += 2 * hop * c.chunks * (c.meshes - 1) * (1 + count / c.meshes)
-        bound = 0.0
-        early = late = 0.0
+        return seconds, leasts
+
+    def _bound(self, c: Candidate, stages: Sequence[_Stage], leasts: Sequence[float]) -> float:
+        """Seconds below which no plan is: those of the busiest mesh, and until it can begin.
+
+        Micro-batches reach a mesh through the first stages of those before it, and their gradients
+        go back through them. What is sent counts as nothing.
+        """
+        bound = early = late = 0.0
         for mesh in range(c.meshes):
-            bound = max(bound, early + count * leasts[mesh] + late)
+            bound = max(bound, early + c.micro_batches * leasts[mesh] + late)
             early += stages[mesh].forward
-            if not c.schedule.startswith("zb"):
-                late += stages[mesh].backward + again[mesh]
-        return seconds, bound
+            if c.schedule is not None and not c.schedule.startswith("zb"):
+                late += stages[mesh].backward
+        return bound
 
     def _bubble(
         self, c: Candidate, fills: Sequence[float], backs: Sequence[float], works: Sequence[float]

@@ -22,6 +22,7 @@ class Units:
     names: tuple[str, ...]
     like: dict[str, str]
     layers: str | None  # the container that most of them are in
+    present: tuple[str, ...]  # the units that the smaller model has
 
 
 def units_of(model: Module) -> Units:
@@ -31,7 +32,7 @@ def units_of(model: Module) -> Units:
     """
     layers = _layers(model)
     names = tuple(_walk(model, "", layers))
-    return Units(names, {name: name for name in names}, layers)
+    return Units(names, {name: name for name in names}, layers, names)
 
 
 def shortened(model: Module, units: Units) -> Units:
@@ -58,7 +59,8 @@ def shortened(model: Module, units: Units) -> Units:
     like = dict(units.like) | {n: stands[k] for n, k in zip(names, kinds, strict=True)}
     for index in reversed([i for i in range(len(kinds)) if i not in kept]):
         del container[index]
-    return Units(units.names, like, units.layers)
+    present = tuple(_walk(model, "", units.layers))
+    return Units(units.names, like, units.layers, present)
 
 
 def kind_of(module: Module) -> Kind:

@@ -6,6 +6,7 @@ the costs of its steps, by the hardware's data, are added up by unit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -82,36 +83,44 @@ class UnitCosts:
     order: tuple[str, ...]  # the units in the order in which they run
 
 
-def measure(task: Task, hardware: Hardware, strategy: Strategy, rows: int) -> UnitCosts:
-    """The costs of units for `rows` rows on each rank of one mesh.
+class Measuring:
+    """Measures the costs of units; the smaller model is made once, and copied."""
 
-    `strategy` is one mesh without data parallelism. Raises what compiling the model raises; where
-    only the smaller model cannot run, the whole one takes its place.
-    """
-    try:
-        return _measure(task, hardware, strategy, rows, shortened)
-    except Exception:  # the model may count on all of its layers
-        return _measure(task, hardware, strategy, rows, lambda model, units: units)
+    def __init__(self, task: Task, hardware: Hardware) -> None:
+        self.task = task
+        self.hardware = hardware
+        with planning(1):
+            self._whole = task.build_model()
+            self._whole_units = units_of(self._whole)
+            self._small = task.build_model()
+            self._small_units = shortened(self._small, self._whole_units)
 
+    def measure(self, strategy: Strategy, rows: int) -> UnitCosts:
+        """The costs of units for `rows` rows of the batch on each rank of one mesh.
 
-def _measure(
-    task: Task,
-    hardware: Hardware,
-    strategy: Strategy,
-    rows: int,
-    shorten: Callable[[Module, Units], Units],
-) -> UnitCosts:
-    with planning(strategy.size):
-        model = task.build_model()
-        units = shorten(model, units_of(model))
-        strategy = replace(strategy, inputs=(0,) * len(task.batch))
-        strategy.apply(model)
-        step = strategy.graph(model, task.loss, task.optimizer(model.parameters()))
-        step._compile(*strategy.place(*task.inputs(rows)))
-        compiled = step._latest("search")
-        tasks = Tasks(hardware, alike(metas_of(compiled.program, None)) or [(0,)])
-        found = _Reading(compiled.program, compiled.captured, tasks, units).costs()
-    return found
+        `strategy` is one mesh without data parallelism. Raises what compiling the model raises;
+        where only the smaller model cannot run, since it counts on all of its layers, the whole one
+        takes its place.
+        """
+        try:
+            return self._measure(strategy, rows, self._small, self._small_units)
+        except Exception:
+            if self._small_units is self._whole_units:
+                raise
+            self._small, self._small_units = self._whole, self._whole_units
+            return self._measure(strategy, rows, self._small, self._small_units)
+
+    def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
+        task = self.task
+        with planning(strategy.size):
+            model = copy.deepcopy(like)
+            strategy = replace(strategy, inputs=(0,) * len(task.batch))
+            strategy.apply(model)
+            step = strategy.graph(model, task.loss, task.optimizer(model.parameters()))
+            step._compile(*strategy.place(*task.inputs(rows)))
+            compiled = step._latest("search")
+            tasks = Tasks(self.hardware, alike(metas_of(compiled.program, None)) or [(0,)])
+            return _Reading(compiled.program, compiled.captured, tasks, units).costs()
 
 
 class _Reading:
@@ -122,7 +131,7 @@ class _Reading:
         self.captured = captured
         self.tasks = tasks
         self.units = units
-        self.present = sorted(set(units.like.values()), key=len, reverse=True)
+        self.present = sorted(units.present, key=len, reverse=True)
         self.known: dict[str, str | None] = {}
 
     def costs(self) -> UnitCosts:

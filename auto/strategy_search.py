@@ -32,7 +32,7 @@ from .model_units import Units, units_of
 from .search_result import Priced, Result
 from .strategy import Strategy
 from .table_choice import table_for
-from .unit_costs import Task, UnitCosts, measure
+from .unit_costs import Measuring, Task, UnitCosts
 
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
@@ -128,6 +128,7 @@ class _Search:
             tied = _shares(model, self.units)
         # Units that have a parameter in common are on one stage.
         self.layers = 1 if tied else max(len(self.units.names), 1)
+        self.measuring = Measuring(task, hardware)
         self.estimator = Estimator(hardware, self._costs)
         self.priced: dict[Strategy, Priced] = {}
         self.failed: dict[str, str] = {}
@@ -185,8 +186,7 @@ class _Search:
         return self.table.sequence and len(first.shape) == ndim
 
     def _costs(self, tensor: int, sequence: bool, rows: int) -> UnitCosts:
-        strategy = self._layout(tensor, sequence, size=tensor)
-        return measure(self.task, self.hardware, strategy, rows)
+        return self.measuring.measure(self._layout(tensor, sequence, size=tensor), rows)
 
     def _estimates(self, space: Space) -> list[Estimate]:
         """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
