@@ -111,8 +111,10 @@ class Estimator:
             held = _held(c, mesh)
             fixed, gradients, low = self._fixed(c, [stages[at] for at in own], costs)
             kept = sum(stages[at].kept for at in own)
-            working = max(stages[at].largest for at in own)
-            before = gradients if c.micro_batches > 1 else 0
+            working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
+            before = gradients if c.micro_batches > 1 else 0.0
+            if before and c.schedule is None:  # the next micro-batch begins before they are reduced
+                before = float(sum(stages[at].weights for at in own))
             need = fixed + before + working + held * kept
             pairs = [(at, name) for at in own for name in parts[at]]
             saving = sorted(pairs, key=lambda pair: -_saving(costs.units[pair[1]]))
@@ -295,6 +297,17 @@ def _saving(unit: UnitCost) -> float:
     """Bytes that are saved for each second of computing again."""
     seconds = unit.forward + unit.forward_comm
     return (unit.kept - unit.given) / seconds if seconds else 0.0
+
+
+def _gathered(c: Candidate, stages: Sequence[_Stage], own: Sequence[int]) -> float:
+    """Bytes of whole gradients and weights that ZeRO has beside the shards.
+
+    While one unit works, another's are on their way.
+    """
+    units = [unit for at in own for unit in stages[at].units]
+    gradients = max(unit.weights for unit in units) if c.zero >= 2 else 0
+    weights = max(unit.low for unit in units) if c.zero == 3 else 0
+    return 2.0 * (gradients + weights) if c.data > 1 else 0.0
 
 
 def _held(c: Candidate, mesh: int) -> float:

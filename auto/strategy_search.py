@@ -21,7 +21,7 @@ from ..graph.graph_config import GraphConfig
 from ..graph.hardware import Hardware, read
 from ..graph.memory_traffic import readable
 from ..graph.schedules.named_schedules import schedule_named
-from ..graph.setting_checks import integer
+from ..graph.setting_checks import integer, switch
 from ..nn.module import Module
 from ..optim.adamw import AdamW
 from ..optim.optimizer import Optimizer
@@ -36,6 +36,8 @@ from .unit_costs import Measuring, Task, UnitCosts
 
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
+_SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
+_FIRST = 2  # simulations before estimates are trusted
 _REPAIRS = 3  # times that a plan which misses the budget is made again
 _MORE = 2**10  # times as many ranks, up to which a model that does not fit is tried
 
@@ -56,6 +58,7 @@ def search(
     schedules: Sequence[str] = SCHEDULES,
     device: str = "cuda",
     simulations: int = 12,
+    thorough: bool = False,
     time_limit: float = 60.0,
 ) -> Result:
     """Find the fastest strategy for a training step on `size` ranks of some hardware.
@@ -69,9 +72,10 @@ def search(
     sequence, and which layers are recomputed are chosen together. A tensor axis splits layers as
     `plan` says (`onefold.parallel`). Every candidate is estimated in closed form. The most
     promising are compiled as the cluster would, with memory, and simulated: at most `simulations`,
-    until none that is left can be faster, or for `time_limit` seconds. Plain data parallelism,
-    tensor parallelism and ZeRO-3 are always simulated, if they fit. Nothing is allocated, and the
-    world stays as it is.
+    for `time_limit` seconds, and while the estimates of others, as wrong as those so far, are below
+    the best. With `thorough` all are simulated whose bounds are below it. Plain data parallelism,
+    tensor parallelism and ZeRO-3 are always considered. Nothing is allocated, and the world stays
+    as it is.
 
     Raises OnefoldTypeError and OnefoldValueError for invalid arguments, for a batch or a model that
     the ranks cannot divide, and, with the nearest plan, for a model that does not fit.
@@ -94,6 +98,7 @@ def search(
         plan,
         _names(schedules),
         integer("search: simulations", simulations, least=1),
+        switch("search: thorough", thorough),
         time_limit,
     ).run()
 
@@ -110,6 +115,7 @@ class _Search:
         plan: Plan | None,
         schedules: Sequence[str],
         simulations: int,
+        thorough: bool,
         time_limit: float,
     ) -> None:
         self.start = time.perf_counter()
@@ -119,6 +125,7 @@ class _Search:
         self.budget = int(hardware.memory_bytes if memory is None else memory)
         self.schedules = schedules
         self.simulations = simulations
+        self.thorough = thorough
         self.time_limit = time_limit
         with planning(1):
             model = task.build_model()
@@ -131,7 +138,10 @@ class _Search:
         self.measuring = Measuring(task, hardware)
         self.estimator = Estimator(hardware, self._costs)
         self.priced: dict[Strategy, Priced] = {}
+        self.unfit: dict[Strategy, int] = {}  # bytes of those that do not fit
         self.failed: dict[str, str] = {}
+        self.done: set[Candidate] = set()
+        self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
         found = self._estimates(self._space(self.size))
@@ -141,9 +151,8 @@ class _Search:
         best = self._simulate(order)
         if best is None:
             self._fits_nowhere(found)
-        done = self.priced.keys()
-        rest = [e.bound for e in order if self._strategy(e) not in done]
-        others = [p for p in self.priced.values() if p is not best and p.memory <= self.budget]
+        rest = [e.bound for e in order if e.candidate not in self.done]
+        others = [priced for priced in self.priced.values() if priced is not best]
         return Result(
             best=best,
             runners_up=tuple(sorted(others, key=lambda p: p.seconds)),
@@ -238,22 +247,34 @@ class _Search:
     # What it takes.
 
     def _simulate(self, order: Sequence[Estimate]) -> Priced | None:
-        """The fastest that fits of those that are simulated, in this order."""
+        """The fastest that fits of those that are simulated, in this order.
+
+        What the estimates were wrong by so far says which of the others are worth it.
+        """
         best: Priced | None = None
-        tried = 0
+        tried, least = 0, 1.0  # of seconds over estimated seconds
         plain = [e for e in order if e.candidate.pure]
-        bar = tqdm(order, "simulating", leave=False, delay=1.0)
+        bar = tqdm(total=self.simulations, desc="simulating", leave=False, delay=1.0)
         for number, each in enumerate([*order, *plain]):
-            late = time.perf_counter() - self.start > self.time_limit
-            enough = tried >= self.simulations or late
-            if best is not None and (each.bound >= best.seconds or (enough and number < len(order))):
+            if each.candidate in self.done:
                 continue
-            if best is None and late and tried > 0 and each.memory > self.budget:
-                break
+            late = time.perf_counter() - self.start > self.time_limit
+            enough = not self.thorough and (tried >= self.simulations or late)
+            if best is None:
+                if late and tried and each.memory > self.budget:
+                    break
+            elif each.bound >= best.seconds or (enough and number < len(order)):
+                continue
+            elif tried >= _FIRST and not self.thorough and each.seconds * least >= best.seconds:
+                continue
             found = self._repaired(each)
-            bar.update()
             tried += 1
-            if found is not None and (best is None or found.seconds < best.seconds):
+            bar.update()
+            if found is None:
+                continue
+            ratio = found.seconds / found.estimate
+            least = ratio if tried == 1 else min(least, ratio)
+            if best is None or found.seconds < best.seconds:
                 best = found
                 bar.set_postfix_str(f"{1e3 * best.seconds:,.0f} ms")
         bar.close()
@@ -261,23 +282,33 @@ class _Search:
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
         """The candidate with so many modules recomputed that it fits; None where none does."""
-        budget = float(self.budget)
+        c = estimate.candidate
+        self.done.add(c)
+        key = c.schedule, c.micro_batches > 1, c.zero
         for _ in range(_REPAIRS):
-            priced = self._price(estimate)
-            if priced is None or priced.memory <= self.budget:
+            heavier = self.heavier.get(key, _SLACK)
+            if estimate.memory * heavier > self.budget:
+                again = self.estimator.estimate(estimate.candidate, self.budget / heavier)
+                if again.memory * heavier <= self.budget:
+                    estimate = again
+            priced, memory = self._price(estimate)
+            if priced is not None or memory is None:
                 return priced
-            budget -= 1.01 * (priced.memory - self.budget)
-            again = self.estimator.estimate(estimate.candidate, budget)
-            if again.recomputed == estimate.recomputed:
+            self.heavier[key] = max(heavier, memory / estimate.memory)
+            if self.heavier[key] == heavier or not _can_recompute(estimate):
                 return None
-            estimate = again
         return None
 
-    def _price(self, estimate: Estimate) -> Priced | None:
-        """The candidate, compiled and simulated; None where it cannot be compiled."""
+    def _price(self, estimate: Estimate) -> tuple[Priced | None, int | None]:
+        """The candidate, compiled and simulated, and its memory.
+
+        None in place of what does not fit, and of the memory of what cannot be compiled.
+        """
         strategy = self._strategy(estimate)
         if strategy in self.priced:
-            return self.priced[strategy]
+            return self.priced[strategy], self.priced[strategy].memory
+        if strategy in self.unfit:
+            return None, self.unfit[strategy]
         task = self.task
         try:
             with planning(strategy.size):
@@ -285,36 +316,37 @@ class _Search:
                 optimizer = task.optimizer(model.parameters())
                 step = strategy.graph(model, task.loss, optimizer)
                 step._compile(*strategy.place(*task.inputs(task.rows)))
-                simulation = step.simulate(self.hardware, tokens=task.tokens, memory=False)
                 mesh = strategy.data * strategy.tensor
-                heavy = [at * mesh for at in estimate.heavy[:_HEAVY]]
-                memory = max(step.memory(rank).total for rank in heavy)
+                memory = 0
+                for at in estimate.heavy[:_HEAVY]:
+                    memory = max(memory, step.memory(at * mesh).total)
+                    if memory > self.budget:
+                        self.unfit[strategy] = memory
+                        return None, memory
+                simulation = step.simulate(self.hardware, tokens=task.tokens, memory=False)
         except OnefoldError as error:
             self.failed[strategy.summary] = str(error)
-            return None
-        self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
-        return self.priced[strategy]
+            return None, None
+        priced = self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
+        return priced, memory
 
     # Errors.
 
     def _fits_nowhere(self, found: Sequence[Estimate]) -> NoReturn:
         """Raise for a model that fits nowhere, or that cannot be compiled."""
-        priced = list(self.priced.values())
-        if not priced:
-            nearest = min(found, key=lambda e: e.memory)
-            made = self._price(nearest)
-            priced = [] if made is None else [made]
-        if not priced:
+        if not self.unfit:
+            self._price(min(found, key=lambda e: e.memory))
+        if not self.unfit:
             strategy, reason = next(iter(self.failed.items()))
             raise OnefoldValueError(
                 f"search: no strategy can be compiled; {strategy}, for example: {reason}"
             )
-        least = min(priced, key=lambda p: p.memory)
-        over = readable(least.memory - self.budget)
+        nearest, least = min(self.unfit.items(), key=lambda pair: pair[1])
+        over = readable(least - self.budget)
         raise OnefoldValueError(
             f"search: the model fits on {self.size:,} ranks of {self.hardware.name} in no way that "
             f"was found. Each has {readable(self.budget)}; the nearest plan needs "
-            f"{readable(least.memory)}, {over} more: {least.strategy.summary}. {self._enough()}"
+            f"{readable(least)}, {over} more: {nearest.summary}. {self._enough()}"
         )
 
     def _enough(self) -> str:
@@ -331,6 +363,11 @@ class _Search:
                 plan = self._strategy(min(fitting, key=lambda each: each.seconds))
                 return f"{size:,} ranks would do, for example with {plan.summary}"
         return "More ranks alone would not do: use a smaller batch or model, or amp="
+
+
+def _can_recompute(estimate: Estimate) -> bool:
+    """Whether there are modules left that could be recomputed."""
+    return len(estimate.recomputed) < sum(map(len, estimate.parts))
 
 
 def _axes(c: Candidate) -> tuple[int, bool, int, int]:
