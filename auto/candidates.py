@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..graph.schedules.named_schedules import SCHEDULES
 
 _MOST_MICRO_BATCHES = 512
+_CHUNKS = (2, 4)  # stages of each mesh, where a schedule takes any number
 _UNROLLED = 4  # micro-batches that a program without stages repeats at most
 
 
@@ -84,12 +85,13 @@ class Space:
             return
         for name in self.schedules:
             each = SCHEDULES[name].stages_per_rank
-            chunks = 2 if each is None else each
-            if meshes * chunks > self.layers or (each is None and count % meshes):
+            if each is None and count % meshes:
                 continue
             if name.startswith("zb-") and count < 2 * meshes - 1:
                 continue
-            yield name, chunks
+            for chunks in _CHUNKS if each is None else (each,):
+                if meshes * chunks <= self.layers:
+                    yield name, chunks
 
 
 def divisors(number: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +22,7 @@ from ..graph.schedules.named_schedules import schedule_named
 from ..nn.graph import Graph
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
-from ..parallel.layout_plan import COLUMN, REPLICATE, ROW, VOCAB, Plan, Rule
+from ..parallel.layout_plan import COLUMN, REPLICATE, ROW, VOCAB, Plan
 from ..parallel.tensor_parallel import tensor_parallel
 from .strategy_code import code_of
 
@@ -66,7 +65,7 @@ class Strategy:
         """How many meshes there are."""
         return self.size // prod(self.mesh)
 
-    @cached_property
+    @property
     def placements(self) -> tuple[Placement, ...]:
         """Where each stage is."""
         ranks = np.arange(self.size).reshape(self.meshes, *self.mesh)
@@ -101,16 +100,14 @@ class Strategy:
         nothing is changed.
         """
         self._check(model)
-        if self.schedule is None:
-            model.to_global(self.placements[0], self.whole)
-        else:
-            # What belongs to no stage's module is on the first.
-            model.to_global(self.placements[0], self.whole)
+        stages = self.placements
+        model.to_global(stages[0], self.whole)  # also what belongs to no stage's module
+        if self.schedule is not None:
             for number, names in enumerate(self.parts):
-                where = self.placements[number]
+                where = stages[number]
                 for name in names:
                     part = model.get_submodule(name)
-                    if where is not self.placements[0]:
+                    if where is not stages[0]:
                         part.to_global(where, self.whole)
                     part.to(GraphModule).set_stage(number, where)
         if self.tensor > 1:
@@ -122,7 +119,7 @@ class Strategy:
     @property
     def plan(self) -> Plan:
         """The table of `tensor_parallel`."""
-        return Plan([Rule(pattern, STYLES[style], optional=True) for pattern, style in self.table])
+        return Plan({pattern: STYLES[style] for pattern, style in self.table})
 
     def _check(self, model: Module) -> None:
         if not isinstance(model, Module):
@@ -150,8 +147,9 @@ class Strategy:
             raise OnefoldValueError(
                 f"the strategy is for a batch of {len(self.inputs)} tensors, but got {len(batch)}"
             )
+        stages = self.placements
         return tuple(
-            to_global(to_global(x, self.placements[stage], self.whole), sbp=self.batch)
+            to_global(to_global(x, stages[stage], self.whole), sbp=self.batch)
             for x, stage in zip(batch, self.inputs, strict=True)
         )
 
@@ -170,16 +168,19 @@ class Strategy:
     @property
     def summary(self) -> str:
         """One line."""
-        words = [f"{self.meshes} meshes of {self.data} x {self.tensor}"]
+        axes = {"pipeline": self.meshes, "data": self.data, "tensor": self.tensor}
+        sizes = [f"{name} {size}" for name, size in axes.items() if size > 1]
+        words = [" x ".join(sizes) or "one rank"]
         if self.schedule is not None and len(self.parts) > 1:
             words.append(f"{self.schedule} of {len(self.parts)} stages")
         if self.sequence_dim is not None:
             words.append("sequence split")
-        words.append(f"{self.micro_batches} micro-batches")
+        if self.micro_batches > 1:
+            words.append(f"{self.micro_batches} micro-batches")
         if self.zero:
             words.append(f"ZeRO {self.zero}")
         if self.recomputed:
-            words.append(f"{len(self.recomputed)} modules recomputed")
+            words.append(f"{len(self.recomputed)} recomputed")
         return ", ".join(words)
 
     def save(self, path: str | Path) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .strategy import Strategy
-
-_WIDTH = 92
 
 
 def code_of(strategy: Strategy) -> str:
@@ -26,8 +23,7 @@ def _head(strategy: Strategy) -> str:
     lines += ["import onefold as flow", "from onefold import nn"]
     if split_weights:
         styles = sorted({style.upper() for _, style in strategy.table})
-        names = [*styles, "Plan", "Rule", "tensor_parallel"]
-        lines.append(f"from onefold.parallel import {', '.join(names)}")
+        lines.append(f"from onefold.parallel import {', '.join([*styles, 'tensor_parallel'])}")
     count = len(strategy.mesh)
     lines += ["", f"WHOLE = {_sbps(['flow.sbp.broadcast'] * count)}"]
     if strategy.data > 1:
@@ -39,12 +35,9 @@ def _head(strategy: Strategy) -> str:
         lines += [f"    [{_names(names)}]," for names in strategy.parts]
         lines.append("]")
     if split_weights:
-        lines.append("TABLE = Plan([")
-        for style, rules in groupby(strategy.table, key=lambda rule: rule[1]):
-            lines += [
-                f'    Rule("{pattern}", {style.upper()}, optional=True),' for pattern, _ in rules
-            ]
-        lines.append("])")
+        lines.append("TABLE = {")
+        lines += [f'    "{pattern}": {style.upper()},' for pattern, style in strategy.table]
+        lines.append("}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,248 @@
+"""Strategies: applied, printed, saved and loaded, they train as one device does."""
+
+import copy
+
+import numpy as np
+import pytest
+from launched import run_ranks
+from transformer_models import GPTBlock, LanguageModel, loss_of
+
+import onefold as flow
+from onefold import nn
+from onefold.auto import Strategy, load
+from onefold.errors import OnefoldTypeError, OnefoldValueError
+
+pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
+
+TABLE = (
+    ("*norm*", "replicate"),
+    ("*ln_*", "replicate"),
+    ("embed_tokens.*", "vocab"),
+    ("*c_attn.*", "column"),
+    ("*c_fc.*", "column"),
+    ("*c_proj.*", "row"),
+    ("lm_head.*", "column"),
+)
+UNITS = ("embed_tokens", "blocks.0", "blocks.1", "norm", "lm_head")
+TWO = (UNITS[:2], UNITS[2:])
+FOUR = (UNITS[:1], UNITS[1:2], UNITS[2:3], UNITS[3:])
+ALL = {"inputs": (0, 0), "device": "cpu"}
+ENDS = {"inputs": (0, 1), "device": "cpu"}
+
+STRATEGIES = {
+    "one rank": Strategy(1, **ALL),
+    "data": Strategy(4, data=4, **ALL),
+    "tensor": Strategy(4, tensor=4, table=TABLE, **ALL),
+    "sequence": Strategy(2, tensor=2, table=TABLE, sequence_dim=1, **ALL),
+    "ZeRO 1": Strategy(4, data=4, zero=1, **ALL),
+    "ZeRO 3": Strategy(4, data=4, zero=3, micro_batches=2, **ALL),
+    "a mesh, ZeRO 2": Strategy(
+        4, data=2, tensor=2, table=TABLE, sequence_dim=1, zero=2, micro_batches=2, **ALL
+    ),
+    "one stage": Strategy(
+        2, data=2, parts=(UNITS,), micro_batches=2, schedule="1f1b", recomputed=UNITS[1:3], **ALL
+    ),
+    "1f1b": Strategy(2, parts=TWO, micro_batches=4, schedule="1f1b", **ENDS),
+    "interleaved": Strategy(
+        2, parts=FOUR, micro_batches=4, schedule="interleaved", inputs=(0, 3), device="cpu"
+    ),
+    "zb-v": Strategy(2, parts=FOUR, micro_batches=4, schedule="zb-v", inputs=(0, 3), device="cpu"),
+    "all": Strategy(
+        8,
+        data=2,
+        tensor=2,
+        table=TABLE,
+        sequence_dim=1,
+        parts=TWO,
+        micro_batches=4,
+        schedule="zb-h1",
+        zero=1,
+        recomputed=("blocks.1",),
+        **ENDS,
+    ),
+}
+
+
+def adamw(model):
+    return flow.optim.AdamW(model.parameters(), lr=0.05)
+
+
+def language_model(block):
+    """A local model, and a batch of tokens and targets."""
+    flow.manual_seed(3)
+    model = LanguageModel(block).double()
+    return model, (flow.randint(0, 10, (8, 6)), flow.randint(0, 10, (8, 6)))
+
+
+def on_one_device(model, batch, loss=loss_of, steps=3):
+    optimizer, losses = adamw(model), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        found = loss(model, *batch)
+        found.backward()
+        optimizer.step()
+        losses.append(found.item())
+    return losses
+
+
+def trained(graph, batch, steps=3):
+    return [graph(*batch).mean().item() for _ in range(steps)]
+
+
+def layouts(model):
+    return {name: (p.placement, p.sbp) for name, p in model.named_parameters()}
+
+
+def from_code(strategy, model, batch, loss=loss_of):
+    """The losses and layouts of the code that a strategy prints."""
+    space = {}
+    exec(str(strategy), space)
+    space["lay_out"](model)
+    graph = space["Train"](model, loss, adamw(model))
+    return trained(graph, space["place"](*batch)), layouts(model)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_losses_are_those_of_one_device(name, world):
+    strategy = STRATEGIES[name]
+    model, batch = language_model(GPTBlock)
+    wanted = on_one_device(copy.deepcopy(model), batch)
+    again = copy.deepcopy(model)
+    assert strategy.apply(model) is model
+    losses = trained(strategy.graph(model, loss_of, adamw(model)), strategy.place(*batch))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-8)
+    assert from_code(strategy, again, batch) == (losses, layouts(model))
+
+
+def test_the_code_is_what_a_person_would_write():
+    assert str(STRATEGIES["all"]) == EXPECTED
+
+
+EXPECTED = '''\
+"""pipeline 2 x data 2 x tensor 2, zb-h1 of 2 stages, sequence split, 4 micro-batches, ZeRO 1, 1 recomputed."""
+
+import numpy as np
+
+import onefold as flow
+from onefold import nn
+from onefold.parallel import COLUMN, REPLICATE, ROW, VOCAB, tensor_parallel
+
+WHOLE = (flow.sbp.broadcast, flow.sbp.broadcast)
+BATCH = (flow.sbp.split(0), flow.sbp.broadcast)
+MESHES = np.arange(8).reshape(2, 2, 2)
+STAGES = [flow.placement("cpu", mesh) for mesh in MESHES]
+MODULES = [  # of each stage
+    ["embed_tokens", "blocks.0"],
+    ["blocks.1", "norm", "lm_head"],
+]
+TABLE = {
+    "*norm*": REPLICATE,
+    "*ln_*": REPLICATE,
+    "embed_tokens.*": VOCAB,
+    "*c_attn.*": COLUMN,
+    "*c_fc.*": COLUMN,
+    "*c_proj.*": ROW,
+    "lm_head.*": COLUMN,
+}
+
+
+def lay_out(model):
+    """Lay the model out over the ranks, in place."""
+    model.to_global(STAGES[0], WHOLE)
+    for stage, names in enumerate(MODULES):
+        for name in names:
+            module = model.get_submodule(name)
+            module.to_global(STAGES[stage], WHOLE)
+            module.to(nn.graph.GraphModule).set_stage(stage, STAGES[stage])
+    tensor_parallel(model, plan=TABLE, sequence_dim=1)
+    for name in ["blocks.1"]:
+        module = model.get_submodule(name)
+        module.to(nn.graph.GraphModule).activation_checkpointing = True
+    return model
+
+
+def place(x0, x1):
+    """The tensors of a whole batch as the step takes them."""
+    return (
+        x0.to_global(STAGES[0], WHOLE).to_global(sbp=BATCH),
+        x1.to_global(STAGES[-1], WHOLE).to_global(sbp=BATCH),
+    )
+
+
+class Train(nn.Graph):
+    def __init__(self, model, loss, optimizer):
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(4)
+        self.config.set_schedule("zb-h1")
+        self.config.enable_zero(True, stage=1)
+
+    def build(self, *batch):
+        loss = self.loss(self.model, *batch)
+        loss.backward()
+        return loss
+'''
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_file_has_the_same_strategy(name, tmp_path):
+    STRATEGIES[name].save(tmp_path / "plan.json")
+    assert load(tmp_path / "plan.json") == STRATEGIES[name]
+
+
+def launched_losses(strategy):
+    model, batch = language_model(GPTBlock)
+    strategy.apply(model)
+    return trained(strategy.graph(model, loss_of, adamw(model)), strategy.place(*batch), steps=2)
+
+
+def test_processes_train_alike():
+    strategy = STRATEGIES["1f1b"]
+    model, batch = language_model(GPTBlock)
+    wanted = on_one_device(model, batch, steps=2)
+    for losses in run_ranks(2, launched_losses, strategy, timeout=120):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-8)
+
+
+def test_a_model_without_data_is_laid_out_and_then_filled(world):
+    model = nn.Sequential(nn.Linear(4, 8, device="meta"), nn.Linear(8, 4, device="meta"))
+    strategy = Strategy(
+        4, data=2, parts=(("0",), ("1",)), schedule="1f1b", inputs=(0,), device="cpu"
+    )
+    strategy.apply(model)
+    assert all(p.is_meta for p in model.parameters())
+    assert [layer.weight.placement.flat_ranks for layer in model] == [(0, 1), (2, 3)]
+    for layer in model:
+        layer.reset_parameters()
+    assert not any(p.is_meta for p in model.parameters())
+
+
+def test_another_model_is_refused_and_unchanged(world):
+    strategy = STRATEGIES["all"]
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with pytest.raises(OnefoldValueError, match=r"the modules embed_tokens, .* it has 0, 1"):
+        strategy.apply(model)
+    assert all(p.is_local for p in model.parameters())
+    with pytest.raises(OnefoldTypeError, match=r"nn\.Module, but got int"):
+        strategy.apply(3)
+    with pytest.raises(OnefoldValueError, match="no rule of the plan matches 0.weight"):
+        STRATEGIES["tensor"].apply(model)
+    assert all(p.is_local for p in model.parameters())
+    with pytest.raises(OnefoldValueError, match="a batch of 2 tensors, but got 1"):
+        strategy.place(flow.ones(8))
+
+
+def test_files_that_are_no_strategies(tmp_path):
+    path = tmp_path / "plan.json"
+    with pytest.raises(OnefoldValueError, match="cannot be read"):
+        load(path)
+    path.write_text("{")
+    with pytest.raises(OnefoldValueError, match="cannot be read"):
+        load(path)
+    path.write_text('{"size": 4, "speed": 2}')
+    with pytest.raises(OnefoldValueError, match=r"is no strategy: .*amp, data, .*speed"):
+        load(path)
+    path.write_text("[]")
+    with pytest.raises(OnefoldValueError, match="is no strategy"):
+        load(path)
