@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..graph.schedules.named_schedules import SCHEDULES
 
-_MOST_MICRO_BATCHES = 512
+_MOST_ACTIONS = 2**14  # micro-batches of all stages together: larger schedules take long to make
 _CHUNKS = (2, 4)  # stages of each mesh, where a schedule takes any number
 _UNROLLED = 4  # micro-batches that a program without stages repeats at most
 
@@ -52,15 +52,12 @@ class Space:
     sequence: bool  # whether the batch has a sequence
     schedules: Sequence[str]
     zeros: Sequence[int]
-    most_rows: int  # of a micro-batch on a rank
 
     def candidates(self) -> Iterator[Candidate]:
         """All of them."""
         for meshes, data, tensor in self._meshes():
             for rows in divisors(self.rows // data):
                 count = self.rows // data // rows
-                if rows > self.most_rows or count > _MOST_MICRO_BATCHES:
-                    continue
                 # A split sequence sends as many bytes, and keeps and computes less.
                 sizes = (meshes, data, tensor, self.sequence and tensor > 1, rows, count)
                 for zero in self.zeros if data > 1 else (0,):
@@ -78,7 +75,7 @@ class Space:
         if meshes == 1:
             if count <= _UNROLLED:
                 yield None, 1
-            if count > 1 and "1f1b" in self.schedules:
+            if 1 < count <= _MOST_ACTIONS and "1f1b" in self.schedules:
                 yield "1f1b", 1
             return
         if count == 1:
@@ -90,7 +87,8 @@ class Space:
             if name.startswith("zb-") and count < 2 * meshes - 1:
                 continue
             for chunks in _CHUNKS if each is None else (each,):
-                if meshes * chunks <= self.layers:
+                stages = meshes * chunks
+                if stages <= self.layers and stages * count <= _MOST_ACTIONS:
                     yield name, chunks
 
 

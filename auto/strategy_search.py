@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -38,6 +39,7 @@ SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
 _SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
 _FIRST = 2  # simulations before estimates are trusted
+_MODULES = 64  # that are simulated before that, in smaller models
 _REPAIRS = 3  # times that a plan which misses the budget is made again
 _MORE = 2**10  # times as many ranks, up to which a model that does not fit is tried
 
@@ -122,7 +124,7 @@ class _Search:
         self.task = task
         self.size = size
         self.hardware = hardware
-        self.budget = int(hardware.memory_bytes if memory is None else memory)
+        self.budget = _budget(hardware, memory)
         self.schedules = schedules
         self.simulations = simulations
         self.thorough = thorough
@@ -174,9 +176,7 @@ class _Search:
         tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
         rows = task.rows
         zeros = (0, 1, 2, 3)
-        space = Space(
-            size, rows, self.layers, tensors, self._sequence(), self.schedules, zeros, rows
-        )
+        space = Space(size, rows, self.layers, tensors, self._sequence(), self.schedules, zeros)
         if next(space.candidates(), None) is None:
             fit = [n for n in divisors(size) if rows % n == 0]
             raise OnefoldValueError(
@@ -253,20 +253,21 @@ class _Search:
         """
         best: Priced | None = None
         tried, least = 0, 1.0  # of seconds over estimated seconds
-        plain = [e for e in order if e.candidate.pure]
+        first = max(_FIRST, _MODULES // len(self.units.names or ("",)))
+        plain = [e for e in order if e.candidate.pure and e.memory <= self.budget]
         bar = tqdm(total=self.simulations, desc="simulating", leave=False, delay=1.0)
         for number, each in enumerate([*order, *plain]):
             if each.candidate in self.done:
                 continue
             late = time.perf_counter() - self.start > self.time_limit
-            enough = not self.thorough and (tried >= self.simulations or late)
-            if best is None:
-                if late and tried and each.memory > self.budget:
-                    break
-            elif each.bound >= best.seconds or (enough and number < len(order)):
-                continue
-            elif tried >= _FIRST and not self.thorough and each.seconds * least >= best.seconds:
-                continue
+            if best is None and late and tried and each.memory > self.budget:
+                break
+            if best is not None:
+                enough = tried >= self.simulations or late
+                unlikely = tried >= first and each.seconds * least >= best.seconds
+                skipped = (enough or unlikely) and not self.thorough and number < len(order)
+                if skipped or each.bound >= best.seconds:
+                    continue
             found = self._repaired(each)
             tried += 1
             bar.update()
@@ -431,6 +432,16 @@ def _shares(model: Module, units: Units) -> bool:
             if seen.setdefault(id(param), name) != name:
                 return True
     return False
+
+
+def _budget(hardware: Hardware, memory: float | None) -> int:
+    if memory is None:
+        return hardware.memory_bytes
+    if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0 < memory < inf:
+        raise OnefoldValueError(
+            f"search: memory must be a positive number of bytes of each rank, but got {memory!r}"
+        )
+    return int(memory)
 
 
 def _names(schedules: Sequence[str]) -> tuple[str, ...]:

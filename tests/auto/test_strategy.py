@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 from launched import run_ranks
+from strategy_training import adamw, from_code, layouts, on_one_device, trained
 from transformer_models import GPTBlock, LanguageModel, loss_of
 
 import onefold as flow
@@ -63,10 +64,6 @@ STRATEGIES = {
 }
 
 
-def adamw(model):
-    return flow.optim.AdamW(model.parameters(), lr=0.05)
-
-
 def language_model(block):
     """A local model, and a batch of tokens and targets."""
     flow.manual_seed(3)
@@ -74,44 +71,16 @@ def language_model(block):
     return model, (flow.randint(0, 10, (8, 6)), flow.randint(0, 10, (8, 6)))
 
 
-def on_one_device(model, batch, loss=loss_of, steps=3):
-    optimizer, losses = adamw(model), []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        found = loss(model, *batch)
-        found.backward()
-        optimizer.step()
-        losses.append(found.item())
-    return losses
-
-
-def trained(graph, batch, steps=3):
-    return [graph(*batch).mean().item() for _ in range(steps)]
-
-
-def layouts(model):
-    return {name: (p.placement, p.sbp) for name, p in model.named_parameters()}
-
-
-def from_code(strategy, model, batch, loss=loss_of):
-    """The losses and layouts of the code that a strategy prints."""
-    space = {}
-    exec(str(strategy), space)
-    space["lay_out"](model)
-    graph = space["Train"](model, loss, adamw(model))
-    return trained(graph, space["place"](*batch)), layouts(model)
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_losses_are_those_of_one_device(name, world):
     strategy = STRATEGIES[name]
     model, batch = language_model(GPTBlock)
-    wanted = on_one_device(copy.deepcopy(model), batch)
+    wanted = on_one_device(copy.deepcopy(model), batch, loss_of)
     again = copy.deepcopy(model)
     assert strategy.apply(model) is model
     losses = trained(strategy.graph(model, loss_of, adamw(model)), strategy.place(*batch))
     np.testing.assert_allclose(losses, wanted, rtol=1e-8)
-    assert from_code(strategy, again, batch) == (losses, layouts(model))
+    assert from_code(strategy, again, batch, loss_of) == (losses, layouts(model))
 
 
 def test_the_code_is_what_a_person_would_write():
@@ -200,7 +169,7 @@ def launched_losses(strategy):
 def test_processes_train_alike():
     strategy = STRATEGIES["1f1b"]
     model, batch = language_model(GPTBlock)
-    wanted = on_one_device(model, batch, steps=2)
+    wanted = on_one_device(model, batch, loss_of, steps=2)
     for losses in run_ranks(2, launched_losses, strategy, timeout=120):
         np.testing.assert_allclose(losses, wanted, rtol=1e-8)
 

@@ -1,0 +1,340 @@
+"""The search for strategies: what it finds is the best there is, trains as one device, and fits."""
+
+import copy
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from strategy_training import adamw, from_code, layouts, on_one_device, trained
+from transformer_models import GPTBlock, LanguageModel, loss_of
+
+import onefold as flow
+from onefold import nn
+from onefold.auto.candidates import Space, divisors
+from onefold.auto.estimates import balanced
+from onefold.auto.model_units import shortened, units_of
+from onefold.auto.strategy_search import _Search, _task
+from onefold.auto.table_choice import table_for
+from onefold.errors import OnefoldError, OnefoldTypeError, OnefoldValueError
+from onefold.graph import hardware
+from onefold.parallel import COLUMN, REPLICATE, ROW, Plan, Rule, tensor_parallel
+
+pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
+
+B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
+H100 = hardware.read("h100")
+# Slow enough that small models are not launches alone.
+SLOW = replace(
+    H100,
+    name="slow",
+    peak={dtype: rate / 1e5 for dtype, rate in H100.peak.items()},
+    memory_bandwidth=H100.memory_bandwidth / 1e5,
+    launch=1e-7,
+    links=tuple(
+        replace(link, bandwidth=link.bandwidth / 1e5, latency=1e-7, launch=1e-7)
+        for link in H100.links
+    ),
+)
+
+
+def gpt():
+    return LanguageModel(GPTBlock, vocabulary=32, width=16)
+
+
+def mlp():
+    sizes = [16, 64, 64, 64, 8]
+    layers = [nn.Linear(*pair) for pair in zip(sizes, sizes[1:], strict=False)]
+    return nn.Sequential(*[each for layer in layers for each in (layer, nn.GELU())])
+
+
+def distance(model, x, y):
+    return ((model(x) - y) ** 2).mean()
+
+
+TOKENS = flow.empty(8, 6, dtype=flow.int64, device="meta")
+FEW = flow.empty(2, 6, dtype=flow.int64, device="meta")
+MODELS = {
+    "small GPT": (gpt, (FEW, FEW), loss_of),
+    "GPT": (gpt, (TOKENS, TOKENS), loss_of),
+    "MLP": (mlp, (flow.empty(8, 16), flow.empty(8, 8)), distance),
+}
+
+
+def search(name, size, **more):
+    build, batch, loss = MODELS[name]
+    return flow.auto.search(
+        build, batch, loss=loss, size=size, device="cpu", **{"hardware": SLOW, **more}
+    )
+
+
+def searching(name, size, memory=None, schedules=("1f1b",)):
+    build, batch, loss = MODELS[name]
+    task = _task(build, batch, loss, flow.optim.AdamW, None, "cpu")
+    return _Search(task, size, SLOW, memory, None, schedules, 1, True, 1e9)
+
+
+# Bytes of a rank, such that a part of the model alone fits.
+BUDGETS = {"GPT": 45_000, "MLP": 90_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "memory"),
+    [("small GPT", 2, None), ("small GPT", 2, 75_000), ("MLP", 4, 90_000)],
+)
+def test_the_search_is_brute_force_over_the_candidates(name, size, memory):
+    every = searching(name, size, memory)
+    estimates = every._estimates(every._space(size))
+    found = [(each, every._repaired(each)) for each in estimates]
+    assert not every.failed
+    fitting = [(estimate, priced) for estimate, priced in found if priced is not None]
+    for estimate, priced in fitting:
+        assert estimate.bound <= priced.seconds * (1 + 1e-6)
+        assert estimate.least <= priced.memory
+    best = min(priced.seconds for _, priced in fitting)
+    result = search(
+        name, size, memory=memory, schedules=("1f1b",), thorough=True, time_limit=1e9
+    )
+    assert result.seconds == pytest.approx(best, rel=1e-9)
+    assert result.optimal and result.lower_bound == result.seconds
+    assert result.candidates == len(estimates)
+    assert memory is None or result.memory <= memory
+
+
+@pytest.mark.parametrize(("name", "size"), [("GPT", 4), ("MLP", 4), ("GPT", 8), ("MLP", 8)])
+def test_the_strategy_trains_as_one_device(name, size, world):
+    build, _, loss = MODELS[name]
+    flow.manual_seed(0)
+    model = build().double()
+    batch = {
+        "GPT": (flow.randint(0, 32, (8, 6)), flow.randint(0, 32, (8, 6))),
+        "MLP": (flow.randn(8, 16).double(), flow.randn(8, 8).double()),
+    }[name]
+    wanted = on_one_device(copy.deepcopy(model), batch, loss)
+    strategy = search(name, size, memory=BUDGETS[name]).strategy
+    one, other = copy.deepcopy(model), copy.deepcopy(model)
+    step = strategy.graph(strategy.apply(one), loss, adamw(one))
+    losses = trained(step, strategy.place(*batch))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-8)
+    assert from_code(strategy, other, batch, loss) == (losses, layouts(one))
+
+
+class Step(nn.Graph):
+    """A step as examples have it."""
+
+    def __init__(self, model, loss, micro_batches=1, zero=0):
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.add_optimizer(flow.optim.AdamW(model.parameters()))
+        self.config.set_gradient_accumulation_steps(micro_batches)
+        if zero:
+            self.config.enable_zero(True, stage=zero)
+
+    def build(self, *batch):
+        loss = self.loss(self.model, *batch)
+        loss.backward()
+        return loss
+
+
+def by_hand(name, size):
+    """Strategies as people write them: data, tensor, ZeRO, stages, and the two in one."""
+    build, batch, loss = MODELS[name]
+
+    def inputs(*placed):
+        return [
+            flow.empty(*x.shape, dtype=x.dtype, placement=p, sbp=sbp)
+            for x, (p, sbp) in zip(batch, placed, strict=True)
+        ]
+
+    every = flow.placement("cpu", range(size))
+    rules = dict(table_for(build(), None).rules)
+    styles = {"column": COLUMN, "row": ROW, "replicate": REPLICATE}
+    table = {pattern: styles.get(style, REPLICATE) for pattern, style in rules.items()}
+    for zero in (0, 1, 2, 3):
+        yield Step(build().to_global(every, B), loss, zero=zero), inputs((every, S0), (every, S0))
+    model = tensor_parallel(build(), every, table)
+    yield Step(model, loss), inputs((every, B), (every, B))
+    halves = [flow.placement("cpu", range(size // 2)), flow.placement("cpu", range(size // 2, size))]
+    for second in (S0, B):  # "pp" of two stages, and "mixed": the second tensor parallel
+        for micro_batches in (2, 4):
+            model = build()
+            units = units_of(model).names
+            for at, unit in enumerate(units):
+                stage = at * 2 // len(units)
+                module = model.get_submodule(unit).to_global(halves[stage], B)
+                module.to(nn.graph.GraphModule).set_stage(stage, halves[stage])
+            if second is B:
+                rest = [Rule(f"{unit}.*", REPLICATE, True) for unit in units[: (len(units) + 1) // 2]]
+                tensor_parallel(model, plan=Plan(rest) + Plan(Rule(*r, True) for r in table.items()))
+            yield (
+                Step(model, loss, micro_batches),
+                inputs((halves[0], S0), (halves[1], second)),
+            )
+
+
+@pytest.mark.parametrize(("name", "size"), [("GPT", 4), ("MLP", 4), ("MLP", 8)])
+def test_no_strategy_written_by_hand_is_faster(name, size):
+    best = search(name, size)
+    times = []
+    with flow.planning(size):
+        for graph, inputs in by_hand(name, size):
+            graph._compile(*inputs)
+            times.append(graph.simulate(SLOW, memory=False).step_time)
+    assert len(times) >= 5
+    assert best.seconds <= min(times) * (1 + 1e-9)
+
+
+# What it is made of.
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8), st.integers(1, 8))
+def test_runs_are_as_even_as_they_can_be(times, count):
+    count = min(count, len(times))
+    ends = balanced(times, count)
+    assert len(ends) == count and ends[-1] == len(times) and ends == sorted(set(ends))
+
+    def slowest(ends):
+        starts = (0, *ends[:-1])
+        return max(sum(times[a:b]) for a, b in zip(starts, ends, strict=True))
+
+    cuts = combinations(range(1, len(times)), count - 1)
+    least = min(slowest((*cut, len(times))) for cut in cuts)
+    assert slowest(ends) <= least * (1 + 1e-6)
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 8))
+def test_candidates_divide_ranks_and_batch(size, rows, layers):
+    tensors = [n for n in (1, 2, 4) if size % n == 0]
+    space = Space(size, rows, layers, tensors, True, ("1f1b", "zb-v"), (0, 3))
+    found = list(space.candidates())
+    assert len(found) == len(set(found))
+    for c in found:
+        assert c.meshes * c.data * c.tensor == size
+        assert c.data * c.rows * c.micro_batches == rows
+        assert c.stages <= max(layers, 1)
+
+
+@given(st.integers(1, 500))
+def test_divisors(number):
+    assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
+
+
+def test_a_smaller_model_stands_for_the_whole():
+    model = nn.Sequential(
+        nn.Embedding(8, 4), nn.Sequential(*[nn.Linear(4, 4) for _ in range(9)]), nn.Linear(4, 8)
+    )
+    units = units_of(model)
+    assert units.names == ("0", *(f"1.{i}" for i in range(9)), "2")
+    small = shortened(model, units)
+    assert small.names == units.names and len(model[1]) == 2
+    assert small.like["1.8"] == "1.1" and small.like["2"] == "2"
+
+
+class Counting(nn.Module):
+    """Names its layers by number, so that none can be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(8))
+
+    def forward(self, x):
+        for number in range(8):
+            x = self.layers[number](x)
+        return x
+
+
+def test_a_model_that_counts_its_layers_is_searched_whole():
+    x = flow.empty(8, 8)
+    found = flow.auto.search(
+        Counting, x, loss=lambda model, x: model(x).mean(), size=2, hardware=SLOW, device="cpu"
+    )
+    assert found.strategy.size == 2
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(16, 8)
+        self.inner = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        return self.head(self.inner(self.tokens(x)))
+
+
+def test_a_tied_model_has_no_stages():
+    found = flow.auto.search(
+        Tied, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW, device="cpu", thorough=True
+    )
+    assert {p.strategy.meshes for p in (found.best, *found.runners_up)} == {1}
+
+
+def test_the_result_prints():
+    result = search("MLP", 4)
+    lines = str(result).splitlines()
+    assert lines[0] == f"on slow: {result.strategy.summary}"
+    assert lines[-1 - len(result.runners_up)].startswith(result.strategy.summary)
+    assert result.tokens_per_second == pytest.approx(8 / result.seconds)
+
+
+# Bad input.
+
+
+def fails(match, error=OnefoldValueError, **more):
+    build, batch, loss = MODELS["MLP"]
+    given = {"build_model": build, "batch": batch, "loss": loss, "size": 4, "device": "cpu"}
+    with pytest.raises(error, match=match):
+        flow.auto.search(**{**given, "hardware": SLOW, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "match", "error"),
+    [
+        ({"size": 0}, "size must be at least 1", OnefoldValueError),
+        ({"size": "4"}, "size must be an integer", OnefoldTypeError),
+        ({"hardware": "abacus"}, "unknown hardware 'abacus'", OnefoldValueError),
+        ({"build_model": 3}, "build_model must be a function", OnefoldTypeError),
+        ({"build_model": lambda: 3}, "must return an onefold.nn.Module", OnefoldTypeError),
+        ({"loss": None}, "loss must be a function", OnefoldTypeError),
+        ({"batch": 3}, "batch must be a tensor or several", OnefoldTypeError),
+        ({"batch": (flow.ones(2), 3)}, "must be tensors, but has 3", OnefoldTypeError),
+        ({"batch": (flow.ones(2), flow.ones(3))}, r"got \(2,\), \(3,\)", OnefoldValueError),
+        ({"batch": flow.ones(())}, "but one is a number", OnefoldValueError),
+        ({"schedules": ("2f2b",)}, "unknown schedule '2f2b'", OnefoldValueError),
+        ({"amp": flow.float64}, "float16 or bfloat16", OnefoldValueError),
+        ({"simulations": 0}, "simulations must be at least 1", OnefoldValueError),
+        ({"memory": -1}, "memory must be a positive number", OnefoldValueError),
+        ({"size": 37}, r"37 ranks cannot share a batch of 8 rows .* \(1 would\)", OnefoldValueError),
+    ],
+)
+def test_bad_arguments(more, match, error):
+    fails(match, error, **more)
+
+
+def test_a_model_with_placements_is_refused(world):
+    where = flow.placement("cpu", [0, 1])
+    fails(
+        "0.weight is global",
+        build_model=lambda: nn.Sequential(nn.Linear(16, 8, placement=where, sbp=B)),
+    )
+
+
+def test_a_model_that_cannot_be_captured_says_why():
+    fails("strategy can be compiled|value of", OnefoldError, loss=lambda m, x, y: m(x).sum().item())
+
+
+def test_a_model_that_fits_nowhere():
+    message = (
+        r"fits on 4 ranks of slow in no way .* Each has 9\.8 KiB; the nearest plan needs "
+        r"[\d.]+ KiB, [\d.]+ KiB more: .*\d+ ranks would do|More ranks alone"
+    )
+    fails(message, memory=10_000)
+
+
+def test_nothing_is_changed(world):
+    state = flow.get_rng_state()
+    search("MLP", 8)
+    assert flow.get_rng_state() == state
+    assert flow.ones(2).tolist() == [1.0, 1.0]
