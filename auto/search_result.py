@@ -36,7 +36,7 @@ class Priced:
 
     def row(self) -> tuple[str, ...]:
         """As a row of a table."""
-        sizes = f"{1e3 * self.seconds:,.1f} ms", f"{self.tokens_per_second:,.0f}"
+        sizes = _milliseconds(self.seconds), f"{self.tokens_per_second:,.0f}"
         mfu = f"{100 * self.simulation.mfu:.1f}%"
         return self.strategy.summary, *sizes, mfu, readable(self.memory)
 
@@ -83,8 +83,9 @@ class Result:
 
     def __str__(self) -> str:
         best = self.best
-        bound = f"{1e3 * self.lower_bound:,.1f} ms"
-        proof = "no candidate is faster" if self.optimal else f"no candidate is below {bound}"
+        proof = "no candidate is faster"
+        if not self.optimal:
+            proof = f"no candidate is below {_milliseconds(self.lower_bound)}"
         simulated = 1 + len(self.runners_up)
         left = self.candidates - self.unfit - self.beaten - simulated - len(self.failed)
         counts = [
@@ -96,7 +97,7 @@ class Result:
         ]
         lines = [
             f"on {self.hardware.name}: {best.strategy.summary}",
-            f"step time   {1e3 * best.seconds:,.1f} ms; {proof}",
+            f"step time   {_milliseconds(best.seconds)}; {proof}",
             f"tokens/s    {best.tokens_per_second:,.0f}",
             f"MFU         {100 * best.simulation.mfu:.1f}%",
             f"memory      {readable(best.memory)} of {readable(self.budget)}",
@@ -105,3 +106,13 @@ class Result:
         rows = [("strategy", "step time", "tokens/s", "MFU", "memory")]
         rows += [each.row() for each in (best, *self.runners_up)[:_SHOWN]]
         return "\n".join([*lines, "", table(rows)])
+
+
+def _milliseconds(seconds: float) -> str:
+    """A time with four digits.
+
+    >>> _milliseconds(1.23456), _milliseconds(0.000123456)
+    ('1,235 ms', '0.1235 ms')
+    """
+    time = 1e3 * seconds
+    return f"{time:,.0f} ms" if time >= 1000 else f"{time:.4g} ms"

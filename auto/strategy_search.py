@@ -277,7 +277,7 @@ class _Search:
             least = ratio if tried == 1 else min(least, ratio)
             if best is None or found.seconds < best.seconds:
                 best = found
-                bar.set_postfix_str(f"{1e3 * best.seconds:,.0f} ms")
+                bar.set_postfix_str(f"{1e3 * best.seconds:,.4g} ms", refresh=False)
         bar.close()
         return best
 

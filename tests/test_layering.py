@@ -42,6 +42,7 @@ LADDER = (
         "profiler",
         "testing",
     ),
+    ("auto",),
     ("__init__",),
     ("__main__",),
 )
