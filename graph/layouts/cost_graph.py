@@ -9,14 +9,14 @@ state. Ops and values of equal layers have the same tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from ...engine.meta import Meta
-from ...engine.sbp import broadcast, partial_sum, split
+from ...engine.sbp import Sbp, broadcast, partial_sum, split
 from ...engine.signature_choice import legal_layouts
 from ..ir import Program, ProgramStep, Value, Variable
 from ..passes.layout_graph import Form, LayoutGraph, Node
@@ -100,7 +100,9 @@ class CostGraph:
         self.nodes: list[int] = []  # likewise, its number in the network
         self.given: dict[int, _Maker] = {}  # parameters, buffers and inputs, by number
         self._tables = _Tables()
+        self._times: dict[tuple[Meta | None, Meta | None], float] = {}  # of boxings
         self._saved = self._saved_values()
+        self._partials = {partial_sum, *self._present_partials()}
         self._makers: dict[int, _Maker] = {}
         self._readers: dict[int, dict[object, list[_Reader]]] = {}
         self._fixed = self.network.node(np.zeros(1))
@@ -137,6 +139,12 @@ class CostGraph:
             form = forms[states[number]]
             if (form.inputs, form.outputs) != (node.form.inputs, node.form.outputs):
                 self.flow.lay(node, form)
+
+    def _present_partials(self) -> Iterator[Sbp]:
+        for node in self.flow.nodes:
+            for meta in (*node.form.inputs, *node.form.outputs):
+                if meta is not None and meta.partial:
+                    yield from (sbp for sbp in meta.nd_sbp if sbp.is_partial)
 
     # What is given.
 
@@ -265,11 +273,16 @@ class CostGraph:
         given = [value if meta is None else meta for value, meta in pairs]
         found = []
         for inputs, outputs in legal_layouts(op, given, form.inputs, form.outputs, step.attrs):
-            if op.decompose(inputs, step.attrs) is None:
+            if self._is_useful(inputs) and op.decompose(inputs, step.attrs) is None:
                 found.append(Form(inputs, outputs, self.costs.op(step, inputs, outputs)))
         if len(found) > _FORMS:
             found = [each for each in found if _changed(each, form) <= 2]
         return found
+
+    def _is_useful(self, inputs: Metas) -> bool:
+        """Whether no input is a partial maximum or the like, of which the program has none."""
+        partial = [sbp for m in inputs if m is not None and m.partial for sbp in m.nd_sbp]
+        return all(not sbp.is_partial or sbp in self._partials for sbp in partial)
 
     def _costs(self, node: Node, forms: tuple[Form, ...]) -> Costs:
         key = "forms", id(forms)
@@ -440,10 +453,12 @@ class CostGraph:
         return self._tables.costs[key]
 
     def _time(self, src: Meta | None, dst: Meta | None) -> float:
-        if src is dst:
-            return 0.0
-        assert src is not None and dst is not None
-        return self.costs.boxing(src, dst)
+        key = src, dst
+        found = self._times.get(key)
+        if found is None:
+            assert src is not None and dst is not None
+            found = self._times[key] = 0.0 if src is dst else self.costs.boxing(src, dst)
+        return found
 
     def _edge(self, a: int, b: int, costs: Costs) -> None:
         if a != b:
