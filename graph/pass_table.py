@@ -44,6 +44,7 @@ class Compilation:
     whole: frozenset[int] = frozenset()  # the inputs that micro-batches get no part of
     zero: Zero = field(default_factory=lambda: Zero(None))
     updates: Updates | None = None
+    chosen: frozenset[str] = frozenset()  # the parameters whose layouts are chosen, by name
     read_later: frozenset[int] | None = None  # see `add_updates`
     in_place: bool = True  # whether memory counts more than the time of small steps
 
@@ -72,7 +73,15 @@ PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
     Pass(eliminate_common),
     Pass(eliminate_dead),
-    Pass(search_layouts, when=lambda c: c.config.layout_search),
+    Pass(
+        search_layouts,
+        lambda c: {
+            "parameters": c.chosen,
+            "ignore_asked": c.config.layouts_ignored,
+            "micro_batches": c.config.micro_batches,
+        },
+        when=lambda c: c.config.layout_search,
+    ),
     Pass(merge_boxings, _exact),
     Pass(delay_partials, _exact),
     Pass(eliminate_common),

@@ -30,6 +30,7 @@ from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
+from ..graph.stored_layouts import StoredLayouts
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
@@ -101,6 +102,7 @@ class Graph:
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
         self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
         self._zero = Zero(None)
+        self._stored = StoredLayouts()
         self._steps = 0  # how many calls have trained
         self.debug(
             debug_v_level,
@@ -302,7 +304,8 @@ class Graph:
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         optimizers = [optim for optim, _ in self._optimizers]
         updates = Updating(optimizers, self._scaler) if optimizers else None
-        return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
+        amp, stored = self.config.amp_dtype, self._stored
+        return State(tensors, paths, views, trained, updates, amp, scale, debug, stored)
 
     def _count_step(self) -> list[Change]:
         """Lets the schedules go on after a call that trained."""

@@ -9,22 +9,20 @@ state. Ops and values of equal layers have the same tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from ...engine.meta import Meta
-from ...engine.sbp import Sbp, broadcast, partial_sum, split
-from ...engine.signature_choice import legal_layouts
-from ..ir import Program, ProgramStep, Value, Variable
+from ...engine.sbp import broadcast, split
+from ..ir import Program, Value, Variable
 from ..passes.layout_graph import Form, LayoutGraph, Node
 from .cost_network import Costs, CostNetwork, States
 from .layout_costs import LayoutCosts, local_elements
 
 _PAIRS = 160  # states of copies up to which two copies of a value may be kept
-_FORMS = 1024  # of an op; with more, those near its present form count
 
 Metas = tuple[Meta | None, ...]  # by state: the layout of one value
 
@@ -75,7 +73,6 @@ class _Reader:
 class _Tables:
     """Tables that equal layers share."""
 
-    forms: dict[object, tuple[Form, ...]] = field(default_factory=dict)
     columns: dict[object, Metas] = field(default_factory=dict)
     costs: dict[object, Costs] = field(default_factory=dict)
 
@@ -102,7 +99,6 @@ class CostGraph:
         self._tables = _Tables()
         self._times: dict[tuple[Meta | None, Meta | None], float] = {}  # of boxings
         self._saved = self._saved_values()
-        self._partials = {partial_sum, *self._present_partials()}
         self._makers: dict[int, _Maker] = {}
         self._readers: dict[int, dict[object, list[_Reader]]] = {}
         self._fixed = self.network.node(np.zeros(1))
@@ -114,20 +110,8 @@ class CostGraph:
             self._join(number)
 
     def start(self) -> States:
-        """The states of the layouts that the program has, and of values that are not copied."""
-        found = np.zeros(len(self.network.costs), np.intp)
-        for maker in self.given.values():
-            found[maker.node] = 0
-        for node, forms, number in zip(self.flow.nodes, self.forms, self.nodes, strict=True):
-            found[number] = next(
-                (
-                    i
-                    for i, form in enumerate(forms)
-                    if (form.inputs, form.outputs) == (node.form.inputs, node.form.outputs)
-                ),
-                0,
-            )
-        return found
+        """The states of the layouts that the program has, with no copies beside the values."""
+        return np.zeros(len(self.network.costs), np.intp)
 
     def apply(self, states: States) -> None:
         """Lay the nodes and values of the flow out as the states say."""
@@ -139,12 +123,6 @@ class CostGraph:
             form = forms[states[number]]
             if (form.inputs, form.outputs) != (node.form.inputs, node.form.outputs):
                 self.flow.lay(node, form)
-
-    def _present_partials(self) -> Iterator[Sbp]:
-        for node in self.flow.nodes:
-            for meta in (*node.form.inputs, *node.form.outputs):
-                if meta is not None and meta.partial:
-                    yield from (sbp for sbp in meta.nd_sbp if sbp.is_partial)
 
     # What is given.
 
@@ -230,7 +208,7 @@ class CostGraph:
     # Ops.
 
     def _add(self, node: Node) -> None:
-        forms = self._forms(node)
+        forms = self.flow.forms(node)
         backward = node.step.backward or node.step.again > 0
         costs = self._costs(node, forms)
         number = self.network.node(costs, self._memory(node, forms))
@@ -251,45 +229,12 @@ class CostGraph:
         for place, made in enumerate(node.makes):
             self._makers[made] = _Maker(number, self._column(forms, "outputs", place, node))
 
-    def _forms(self, node: Node) -> tuple[Form, ...]:
-        """All forms of a node, the present one first."""
-        step, form = node.step, node.form
-        kinds = tuple(map(type, step.inputs))
-        key: object = (form.outputs, form.inputs, node.is_move, node.free, step.origin, step.attrs)
-        key = key, kinds
-        found = self._tables.forms.get(key)
-        if found is None:
-            forms = {(form.inputs, form.outputs): form}
-            if node.free:
-                for each in _moves(form) if node.is_move else self._legal(step, form):
-                    forms.setdefault((each.inputs, each.outputs), each)
-            found = self._tables.forms[key] = tuple(forms.values())
-        return found
-
-    def _legal(self, step: ProgramStep, form: Form) -> list[Form]:
-        op = step.op
-        assert op is not None
-        pairs = zip(step.inputs, form.inputs, strict=True)
-        given = [value if meta is None else meta for value, meta in pairs]
-        found = []
-        for inputs, outputs in legal_layouts(op, given, form.inputs, form.outputs, step.attrs):
-            if self._is_useful(inputs) and op.decompose(inputs, step.attrs) is None:
-                found.append(Form(inputs, outputs, self.costs.op(step, inputs, outputs)))
-        if len(found) > _FORMS:
-            found = [each for each in found if _changed(each, form) <= 2]
-        return found
-
-    def _is_useful(self, inputs: Metas) -> bool:
-        """Whether no input is a partial maximum or the like, of which the program has none."""
-        partial = [sbp for m in inputs if m is not None and m.partial for sbp in m.nd_sbp]
-        return all(not sbp.is_partial or sbp in self._partials for sbp in partial)
-
     def _costs(self, node: Node, forms: tuple[Form, ...]) -> Costs:
         key = "forms", id(forms)
         if key not in self._tables.costs:
             seconds = [form.time for form in forms]
             if not node.is_move:
-                seconds[0] = self.costs.op(node.step, forms[0].inputs, forms[0].outputs)
+                seconds = [self.costs.op(node.step, each.inputs, each.outputs) for each in forms]
             self._tables.costs[key] = np.array(seconds) * self.training.micro_batches
         return self._tables.costs[key]
 
@@ -479,27 +424,3 @@ def local_bytes(meta: Meta) -> int:
 def _distinct(metas: Metas) -> tuple[list[Meta | None], list[int]]:
     places = {meta: place for place, meta in enumerate(dict.fromkeys(metas))}
     return list(places), [places[meta] for meta in metas]
-
-
-def _changed(a: Form, b: Form) -> int:
-    """The axes along which two forms differ."""
-    pairs = [*zip(a.inputs, b.inputs, strict=True), *zip(a.outputs, b.outputs, strict=True)]
-    axes = {
-        axis
-        for one, other in pairs
-        if one is not None and other is not None
-        for axis, (old, new) in enumerate(zip(one.nd_sbp, other.nd_sbp, strict=True))
-        if old is not new
-    }
-    return len(axes)
-
-
-def _moves(form: Form) -> list[Form]:
-    """The layouts in which a boxing whose layout is free may leave a value."""
-    (meta,) = form.outputs
-    assert meta.placement is not None
-    choices: list[Sequence[object]] = []
-    for axis, parts in enumerate(meta.placement.shape):
-        kinds = [split(dim) for dim, size in enumerate(meta.shape) if size >= parts]
-        choices.append([meta.nd_sbp[axis]] if parts == 1 else [*kinds, broadcast, partial_sum])
-    return [Form(form.inputs, (meta.like(nd_sbp=each),), 0.0) for each in product(*choices)]
