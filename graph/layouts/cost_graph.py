@@ -75,6 +75,7 @@ class _Tables:
 
     columns: dict[object, Metas] = field(default_factory=dict)
     costs: dict[object, Costs] = field(default_factory=dict)
+    families: dict[object, tuple[States, ...]] = field(default_factory=dict)
 
 
 class CostGraph:
@@ -158,7 +159,8 @@ class CostGraph:
         kept = self.training.kept if variable is not None else None
         costs = self._storing(first, second or first, kept)
         memory = self._stored(first, second or first, kept)
-        self.given[value.number] = _Maker(self.network.node(costs, memory), first, second)
+        node = self.network.node(costs, memory, self._families(first, second or first))
+        self.given[value.number] = _Maker(node, first, second)
         self._makers[value.number] = self.given[value.number]
 
     def _storing(self, first: Metas, second: Metas, kept: float | None) -> Costs:
@@ -211,7 +213,8 @@ class CostGraph:
         forms = self.flow.forms(node)
         backward = node.step.backward or node.step.again > 0
         costs = self._costs(node, forms)
-        number = self.network.node(costs, self._memory(node, forms))
+        memory = self._memory(node, forms)
+        number = self.network.node(costs, memory, self._families_of(forms))
         self.forms.append(forms)
         self.nodes.append(number)
         group = node.step.again, node.step.stage
@@ -339,7 +342,8 @@ class CostGraph:
         first, second = columns[key], columns["second", key]
         times, saved = self.training.micro_batches, self._saved.get(number, 0)
         extra = self._extra(first, second, times)
-        hub = self.network.node(extra, self._kept_copies(first, second, saved))
+        kept = self._kept_copies(first, second, saved)
+        hub = self.network.node(extra, kept, self._families(first, second))
         if saved:  # its copies are kept in place of the value
             memory, held = self.network.memory[maker.node], self._held(maker.metas)
             less = self._table(("less", id(memory), id(held)), lambda: memory - saved * held)
@@ -377,6 +381,20 @@ class CostGraph:
 
         return self._table(("extra", id(first), id(second), times), seconds)
 
+    def _families(self, *columns: Metas) -> tuple[States, ...]:
+        """For each axis, numbers of states that are equal where they differ along it alone."""
+        key = "families", *map(id, columns)
+        if key not in self._tables.families:
+            self._tables.families[key] = _families(list(zip(*columns, strict=True)))
+        return self._tables.families[key]
+
+    def _families_of(self, forms: tuple[Form, ...]) -> tuple[States, ...]:
+        key = "forms", id(forms)
+        if key not in self._tables.families:
+            states = [(*form.inputs, *form.outputs) for form in forms]
+            self._tables.families[key] = _families(states)
+        return self._tables.families[key]
+
     def _least(self, a: Costs, b: Costs) -> Costs:
         return self._table(("least", id(a), id(b)), lambda: np.minimum(a, b))
 
@@ -408,6 +426,21 @@ class CostGraph:
     def _edge(self, a: int, b: int, costs: Costs) -> None:
         if a != b:
             self.network.edge(a, b, costs)
+
+
+def _families(states: Sequence[Sequence[Meta | None]]) -> tuple[States, ...]:
+    """For each axis of the mesh, numbers of states: equal for those that differ along it alone."""
+    metas = [meta for meta in states[0] if meta is not None and meta.placement is not None]
+    axes = len(metas[0].nd_sbp) if metas else 0
+    found = []
+    for axis in range(axes):
+        numbers: dict[object, int] = {}
+        rest = [
+            tuple([m and (*m.nd_sbp[:axis], *m.nd_sbp[axis + 1 :]) for m in metas])
+            for metas in states
+        ]
+        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in rest], np.intp))
+    return tuple(found)
 
 
 def _is_whole(metas: Metas) -> bool:

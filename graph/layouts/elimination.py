@@ -24,7 +24,9 @@ from .cost_tables import CostTables
 from .domination import Reduced
 
 TABLE_SIZE = 1 << 25  # entries of the largest table
+_PART = 1 << 20  # entries of a part of a sum
 _SWEEPS = 16
+_LEAST = 1e-6  # relative: a smaller gain is not worth another round
 _DONE = (-inf, -inf)
 
 Scope: TypeAlias = tuple[int, ...]  # the nodes over whose states a table is
@@ -58,26 +60,56 @@ class Solver:
 
         Where it is not known to be the least, it is no more than that of `start`.
         """
+        costs = self._priced(price)
+        bound, states, exact = self._eliminate(Reduced(self.tables, costs, self._edges))
+        if not exact:
+            starts = [states] if start is None else [states, start]
+            found = [self._descend(each, price, costs) for each in starts]
+            states = min(found, key=lambda each: self._total(each, price))
+        used = self.network.used(states)
+        cost = self._total(states, price)
+        return Solution(states, cost, cost if exact else min(bound, cost), used)
+
+    def _priced(self, price: float) -> list[int]:
         network, tables = self.network, self.tables
         costs = [tables.number(each) for each in network.costs]
-        if price:
-            memory = [tables.number(each) for each in network.memory]
-            pairs = zip(costs, memory, strict=True)
-            costs = [tables.priced(cost, used, price) for cost, used in pairs]
-        reduced = Reduced(tables, costs, self._edges)
+        if not price:
+            return costs
+        memory = [tables.number(each) for each in network.memory]
+        pairs = zip(costs, memory, strict=True)
+        return [tables.priced(cost, used, price) for cost, used in pairs]
+
+    def _total(self, states: States, price: float) -> float:
+        return self.network.total(states) + price * self.network.used(states)
+
+    def _eliminate(self, reduced: Reduced) -> tuple[float, States, bool]:
+        """A lower bound, the states, and whether they are the best."""
         reduced.run()
         elimination = _Elimination(reduced, self.table_size)
         bound = elimination.run()
-        states = elimination.states()
-        if not elimination.exact:
-            starts = [states] if start is None else [states, start]
-            states = min(
-                (improved(network, each, price) for each in starts),
-                key=lambda each: network.total(each) + price * network.used(each),
-            )
-        used = network.used(states)
-        cost = network.total(states) + price * used
-        return Solution(states, cost, cost if elimination.exact else min(bound, cost), used)
+        return bound, elimination.states(), elimination.exact
+
+    def _descend(self, states: States, price: float, costs: Sequence[int]) -> States:
+        """Better states, each the best of a family, as long as there are some."""
+        states = improved(self.network, states, price)
+        least = self._total(states, price)
+        families = self.network.families
+        count = max(map(len, families), default=0)
+        failed = turn = 0
+        while failed < count:
+            reduced = Reduced(self.tables, costs, self._edges)
+            for node, numbers in enumerate(families):
+                if turn % count < len(numbers):
+                    own = numbers[turn % count]
+                    reduced.only(node, tuple(np.flatnonzero(own == own[states[node]]).tolist()))
+            found = self._eliminate(reduced)[1]
+            cost = self._total(found, price)
+            turn += 1
+            if cost < least * (1 - _LEAST):
+                states, least, failed = found, cost, 0
+            else:
+                failed += 1
+        return states
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +239,29 @@ class _Elimination:
         key = tuple(sorted(relative, key=lambda each: (each[1], each[0])))
         found = self._known.get(key)
         if found is None:
-            sizes = [self.sizes[other] for other in order]
-            total: Costs = np.zeros(sizes)
-            for places, number in key:
-                array = self.tables.arrays[number].transpose(np.argsort(places))
-                total += array.reshape([s if i in places else 1 for i, s in enumerate(sizes)])
-            best = total.argmin(-1)
-            least = np.take_along_axis(total, best[..., None], -1)[..., 0]
-            found = self._known[key] = self.tables.add(least), best.astype(np.uint16)
+            found = self._known[key] = self._joined([self.sizes[n] for n in order], key)
         return found
+
+    def _joined(
+        self, sizes: Sequence[int], factors: Sequence[tuple[Scope, int]]
+    ) -> tuple[int, NDArray[np.uint16]]:
+        """The minimum over the last place of a sum of tables, part by part where it is large."""
+        tables = []
+        for places, number in factors:
+            array = self.tables.arrays[number].transpose(np.argsort(places))
+            tables.append(array.reshape([s if i in places else 1 for i, s in enumerate(sizes)]))
+        least = np.empty(sizes[:-1])
+        best = np.empty(sizes[:-1], np.uint16)
+        rows = max(1, _PART * sizes[0] // prod(sizes)) if len(sizes) > 1 else 1
+        for first in range(0, sizes[0] if len(sizes) > 1 else 1, rows):
+            part = slice(first, first + rows) if len(sizes) > 1 else ...
+            total = np.zeros([*least[part].shape, sizes[-1]])
+            for table in tables:
+                total += table[part] if len(sizes) > 1 and table.shape[0] > 1 else table
+            chosen = total.argmin(-1)
+            best[part] = chosen
+            least[part] = np.take_along_axis(total, chosen[..., None], -1)[..., 0]
+        return self.tables.add(least), best
 
     def states(self) -> States:
         """The best states, from the node that was eliminated last to the first."""
