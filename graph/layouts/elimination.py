@@ -23,7 +23,8 @@ from .cost_network import Costs, CostNetwork, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 
-TABLE_SIZE = 1 << 25  # entries of the largest table
+TABLE_SIZE = 1 << 25  # entries of the largest sum of tables
+_GROUP_SIZE = 1 << 22  # the same, where that is not enough for the exact minimum
 _PART = 1 << 20  # entries of a part of a sum
 _SWEEPS = 16
 _LEAST = 1e-6  # relative: a smaller gain is not worth another round
@@ -128,7 +129,7 @@ class _Elimination:
     def __init__(self, reduced: Reduced, table_size: int) -> None:
         self.tables: CostTables = reduced.tables
         self.reduced = reduced
-        self.table_size = table_size
+        self.table_size = self.group_size = table_size
         self.sizes = [len(kept) for kept in reduced.kept]
         self.exact = True
         self._factors: list[Factor] = []
@@ -150,36 +151,41 @@ class _Elimination:
         self._factors.append((scope, number))
 
     def run(self) -> float:
-        """Eliminate all nodes; returns the lower bound.
+        """Eliminate all nodes; returns the lower bound."""
+        order = self._order()
+        sizes = [prod([self.sizes[n] for n in (node, *around)]) for node, around in order]
+        if max(sizes, default=1) > self.table_size:
+            self.group_size = min(self.table_size, _GROUP_SIZE)
+        return sum([self._eliminate(node, around) for node, around in order])
+
+    def _order(self) -> list[tuple[int, list[int]]]:
+        """The order of elimination, with the neighbours that each node then has.
 
         Those come first that join the fewest pairs of neighbours which no table joins yet, where
         pairs with many states count more (Kjaerulff, "Triangulation of graphs", 1990).
         """
-        bound = 0.0
+        order: list[tuple[int, list[int]]] = []
         current = [self._rank(node) for node in range(len(self.sizes))]
         heap = [(rank, node) for node, rank in enumerate(current)]
         heapify(heap)
-        left = len(heap)
-        while left:
+        while len(order) < len(current):
             rank, node = heappop(heap)
             if rank != current[node]:
                 continue
-            left -= 1
             current[node] = _DONE
             around = self._around[node]
+            order.append((node, sorted(around)))
             touched = set(around)
             for other in around:
                 self._around[other] |= around
                 self._around[other] -= {node, other}
-            bound += self._eliminate(node, sorted(around))
-            for other in around:
                 touched |= self._around[other]
             for other in touched:
                 rank = self._rank(other)
                 if rank != current[other]:
                     current[other] = rank
                     heappush(heap, (rank, other))
-        return bound
+        return order
 
     def _rank(self, node: int) -> tuple[float, float]:
         """The weight of the pairs that eliminating a node would join, and the size of its table."""
@@ -222,7 +228,7 @@ class _Elimination:
         for factor in sorted(factors, key=lambda each: -len(each[0])):
             for scope, group in found:
                 together = scope | {*factor[0]}
-                if prod([self.sizes[other] for other in together]) <= self.table_size:
+                if prod([self.sizes[other] for other in together]) <= self.group_size:
                     scope |= together
                     group.append(factor)
                     break
