@@ -69,9 +69,8 @@ def best_layouts(
             f"best_layouts: parameters has {', '.join(map(repr, unknown))}, but the parameters "
             f"with gradients are {', '.join(map(repr, sorted(trained)))}"
         )
-    graph = CostGraph(
-        program, cost or ModelledCosts(), Freedom(chosen, inputs, outputs=True), training
-    )
+    freedom = Freedom(chosen, gradients=True, inputs=inputs, outputs=True)
+    graph = CostGraph(program, cost or ModelledCosts(), freedom, training)
     network = graph.network
     if memory is None:
         found = solve(network, table_size)

@@ -31,11 +31,12 @@ Metas = tuple[Meta | None, ...]  # by state: the layout of one value
 class Freedom:
     """Which layouts may be chosen, besides those of ops.
 
-    `parameters` are those with a gradient, by name; gradients of chosen ones come as they are
-    made, and are boxed to the layout of the parameter when all micro-batches are done.
+    `parameters` are those with a gradient, by name. Their gradients, or with `gradients` all, come
+    as they are made, and are boxed to the layout of the parameter when all micro-batches are done.
     """
 
     parameters: frozenset[str] = frozenset()
+    gradients: bool = False
     inputs: bool = False
     outputs: bool = False
 
@@ -297,7 +298,7 @@ class CostGraph:
             wanted += program.outputs
         for variable, value in program.gradients:
             name = variable.value.name
-            if name not in self.freedom.parameters:
+            if name not in self.freedom.parameters and not self.freedom.gradients:
                 wanted.append(value)
                 continue
             gradient = self._makers[flow.root(value)]
