@@ -68,20 +68,21 @@ def _exact(compilation: Compilation) -> dict[str, Any]:
     return {"exact": compilation.exact}
 
 
+def _choices(compilation: Compilation) -> dict[str, Any]:
+    config = compilation.config
+    return {
+        "parameters": compilation.chosen,
+        "ignore_asked": config.layouts_ignored,
+        "micro_batches": config.micro_batches,
+    }
+
+
 # Those without a `when` change no bit of any result.
 PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
     Pass(eliminate_common),
     Pass(eliminate_dead),
-    Pass(
-        search_layouts,
-        lambda c: {
-            "parameters": c.chosen,
-            "ignore_asked": c.config.layouts_ignored,
-            "micro_batches": c.config.micro_batches,
-        },
-        when=lambda c: c.config.layout_search,
-    ),
+    Pass(search_layouts, _choices, when=lambda c: c.config.layout_search),
     Pass(merge_boxings, _exact),
     Pass(delay_partials, _exact),
     Pass(eliminate_common),

@@ -44,6 +44,7 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..graph.hardware import Hardware
+    from ..graph.layouts import LayoutChoice
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -418,6 +419,18 @@ class Graph:
         """
         compiled = self._latest("simulate")
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
+        return found
+
+    def best_layouts(
+        self, hardware: str | Path | Hardware | None = None, *, memory: float | None = None
+    ) -> LayoutChoice:
+        """The layouts of parameters and inputs for which a call would take the least time.
+
+        Nothing changes; it prints them. See `graph/simulator/graph_layouts.py`.
+        """
+        found: LayoutChoice = on_demand.simulator.graph_layouts(
+            self._latest("best_layouts"), hardware, memory, self.config.micro_batches
+        )
         return found
 
     def summary(self) -> JobSummary:

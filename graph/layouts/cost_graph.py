@@ -19,7 +19,7 @@ from ...engine.meta import Meta
 from ...engine.sbp import broadcast, split
 from ..ir import Program, Value, Variable
 from ..passes.layout_graph import Form, LayoutGraph, Node
-from .cost_network import Costs, CostNetwork, States
+from .cost_network import CostNetwork, Costs, States
 from .layout_costs import LayoutCosts, local_elements
 
 _PAIRS = 160  # states of copies up to which two copies of a value may be kept

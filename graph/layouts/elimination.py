@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .cost_network import Costs, CostNetwork, Solution, States
+from .cost_network import CostNetwork, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 

@@ -12,9 +12,9 @@ from ...engine import boxing
 from ...engine.meta import Meta
 from ..hardware import Hardware
 from ..ir import ProgramStep, Value
+from ..layouts.layout_costs import Boxing, boxing_of, local_elements
 from .comm_costs import CommCosts
 from .step_costs import StepCosts
-from ..layouts.layout_costs import Boxing, boxing_of, local_elements
 
 _GRID = 4.0  # the ratio of neighbouring sizes at which boxings are timed
 
@@ -73,9 +73,7 @@ class HardwareCosts:
     def _planned(self, src: Meta, dst: Meta) -> float:
         ranks = {each.global_placement.flat_ranks[0] for each in (src, dst)}
         steps = boxing.plan(src, dst).steps
-        return max(
-            self._communication.of(steps, rank, self._costs(rank)).seconds for rank in ranks
-        )
+        return max(self._communication.of(steps, rank, self._costs(rank)).seconds for rank in ranks)
 
     def _costs(self, rank: int) -> StepCosts:
         if rank not in self._steps:
