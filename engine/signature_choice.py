@@ -129,7 +129,8 @@ def legal_layouts(
 ) -> list[tuple[Metas, tuple[Meta, ...]]]:
     """Every legal layout of inputs and outputs; along axes of one rank they stay as they are.
 
-    `metas` and `outputs` are a legal layout of the op.
+    `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes before
+    it leave, as in `choose`.
     """
     tensors = [meta for meta in metas if meta is not None]
     mesh = tensors[0].global_placement.shape

@@ -36,6 +36,7 @@ from .stages.compile_stages import compile_stages
 from .stages.declared_stages import check_declared, declared
 from .stages.stage_executor import Pipeline
 from .stages.stage_plan import StagePlan
+from .stored_layouts import StoredLayouts
 from .update import Updates
 from .zero import Zero
 
@@ -55,6 +56,7 @@ class State:
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
     loss_scale: Read | None = None  # what backward starts from, at every run
     debug: Debug = field(default_factory=Debug)  # what to tell of it
+    stored: StoredLayouts = field(default_factory=StoredLayouts)  # chosen for its parameters
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,13 @@ def compile_graph(
             "enable_zero needs an optimizer, since it splits what training keeps; add one with "
             "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
         )
+    chooses = config.layout_search and config.layouts_ignored
+    if chooses and zero.settings is not None:
+        raise OnefoldRuntimeError(
+            "config.enable_zero splits parameters as they are laid out, but "
+            "enable_auto_parallel_ignore_user_sbp_config chooses how they are laid out, split or "
+            "not; leave one of them out"
+        )
     debug = state.debug
     debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
@@ -171,7 +180,8 @@ def compile_graph(
         before, returned = captured()  # with the layouts that ops now meet
     debug.stage("captured", before)
     verify(before)
-    compilation = Compilation(config, ranks, metas, whole, zero, state.updates)
+    chosen = state.stored.open(before) if chooses else frozenset()
+    compilation = Compilation(config, ranks, metas, whole, zero, state.updates, chosen)
     plan = None
     if ranks:
         program = rewritten(before, compilation, "micro-batch")
@@ -188,6 +198,7 @@ def compile_graph(
         compiled.executable  # noqa: B018 - errors are raised now
     debug.stage("rewritten by the passes", program)
     zero.store()
+    state.stored.store(program.variables, chosen)
     debug.finish(program)
     return compiled
 

@@ -30,6 +30,7 @@ from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
+from ..graph.stored_layouts import StoredLayouts
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
@@ -43,6 +44,7 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..graph.hardware import Hardware
+    from ..graph.layouts import LayoutChoice
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -101,6 +103,7 @@ class Graph:
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
         self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
         self._zero = Zero(None)
+        self._stored = StoredLayouts()
         self._steps = 0  # how many calls have trained
         self.debug(
             debug_v_level,
@@ -302,7 +305,8 @@ class Graph:
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         optimizers = [optim for optim, _ in self._optimizers]
         updates = Updating(optimizers, self._scaler) if optimizers else None
-        return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
+        amp, stored = self.config.amp_dtype, self._stored
+        return State(tensors, paths, views, trained, updates, amp, scale, debug, stored)
 
     def _count_step(self) -> list[Change]:
         """Lets the schedules go on after a call that trained."""
@@ -415,6 +419,18 @@ class Graph:
         """
         compiled = self._latest("simulate")
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
+        return found
+
+    def best_layouts(
+        self, hardware: str | Path | Hardware | None = None, *, memory: float | None = None
+    ) -> LayoutChoice:
+        """The layouts of parameters and inputs for which a call would take the least time.
+
+        Nothing changes; it prints them. See `graph/simulator/graph_layouts.py`.
+        """
+        found: LayoutChoice = on_demand.simulator.graph_layouts(
+            self._latest("best_layouts"), hardware, memory, self.config.micro_batches
+        )
         return found
 
     def summary(self) -> JobSummary:

@@ -30,8 +30,9 @@ class LayoutChoice:
     def __str__(self) -> str:
         rows = [f"{name}: {short(sbp)}" for name, sbp in {**self.inputs, **self.parameters}.items()]
         rows.append(
-            f"{self.seconds:.6g} s, lower bound {self.lower_bound:.6g} s, {self.bytes:,.0f} bytes"
+            f"{self.seconds:.3g} s, at least {self.lower_bound:.3g} s, before {self.start:.3g} s"
         )
+        rows.append(f"{self.bytes:,.0f} bytes on a rank")
         return "\n".join(rows)
 
 
@@ -69,15 +70,16 @@ def best_layouts(
             f"best_layouts: parameters has {', '.join(map(repr, unknown))}, but the parameters "
             f"with gradients are {', '.join(map(repr, sorted(trained)))}"
         )
-    graph = CostGraph(
-        program, cost or ModelledCosts(), Freedom(chosen, inputs, outputs=True), training
-    )
+    freedom = Freedom(chosen, gradients=True, inputs=inputs, outputs=True)
+    graph = CostGraph(program, cost or ModelledCosts(), freedom, training)
     network = graph.network
     if memory is None:
         found = solve(network, table_size)
     else:
         found = solve_within(network, memory, table_size, " bytes")
-    stored = {number: maker.metas[found.states[maker.node]] for number, maker in graph.given.items()}
+    stored = {
+        number: maker.metas[found.states[maker.node]] for number, maker in graph.given.items()
+    }
     layouts = {number: meta.nd_sbp for number, meta in stored.items() if meta is not None}
     return LayoutChoice(
         {v.value.name: layouts[v.value.number] for v, _ in program.gradients},

@@ -16,15 +16,13 @@ from itertools import product
 import numpy as np
 
 from ...engine.meta import Meta
-from ...engine.sbp import broadcast, partial_sum, split
-from ...engine.signature_choice import legal_layouts
-from ..ir import Program, ProgramStep, Value, Variable
+from ...engine.sbp import broadcast, split
+from ..ir import Program, Value, Variable
 from ..passes.layout_graph import Form, LayoutGraph, Node
-from .cost_network import Costs, CostNetwork, States
+from .cost_network import CostNetwork, Costs, States
 from .layout_costs import LayoutCosts, local_elements
 
 _PAIRS = 160  # states of copies up to which two copies of a value may be kept
-_FORMS = 1024  # of an op; with more, those near its present form count
 
 Metas = tuple[Meta | None, ...]  # by state: the layout of one value
 
@@ -33,11 +31,12 @@ Metas = tuple[Meta | None, ...]  # by state: the layout of one value
 class Freedom:
     """Which layouts may be chosen, besides those of ops.
 
-    `parameters` are those with a gradient, by name; gradients of chosen ones come as they are
-    made, and are boxed to the layout of the parameter when all micro-batches are done.
+    `parameters` are those with a gradient, by name. Their gradients, or with `gradients` all, come
+    as they are made, and are boxed to the layout of the parameter when all micro-batches are done.
     """
 
     parameters: frozenset[str] = frozenset()
+    gradients: bool = False
     inputs: bool = False
     outputs: bool = False
 
@@ -75,9 +74,9 @@ class _Reader:
 class _Tables:
     """Tables that equal layers share."""
 
-    forms: dict[object, tuple[Form, ...]] = field(default_factory=dict)
     columns: dict[object, Metas] = field(default_factory=dict)
     costs: dict[object, Costs] = field(default_factory=dict)
+    families: dict[object, tuple[States, ...]] = field(default_factory=dict)
 
 
 class CostGraph:
@@ -100,6 +99,7 @@ class CostGraph:
         self.nodes: list[int] = []  # likewise, its number in the network
         self.given: dict[int, _Maker] = {}  # parameters, buffers and inputs, by number
         self._tables = _Tables()
+        self._times: dict[tuple[Meta | None, Meta | None], float] = {}  # of boxings
         self._saved = self._saved_values()
         self._makers: dict[int, _Maker] = {}
         self._readers: dict[int, dict[object, list[_Reader]]] = {}
@@ -112,20 +112,8 @@ class CostGraph:
             self._join(number)
 
     def start(self) -> States:
-        """The states of the layouts that the program has, and of values that are not copied."""
-        found = np.zeros(len(self.network.costs), np.intp)
-        for maker in self.given.values():
-            found[maker.node] = 0
-        for node, forms, number in zip(self.flow.nodes, self.forms, self.nodes, strict=True):
-            found[number] = next(
-                (
-                    i
-                    for i, form in enumerate(forms)
-                    if (form.inputs, form.outputs) == (node.form.inputs, node.form.outputs)
-                ),
-                0,
-            )
-        return found
+        """The states of the layouts that the program has, with no copies beside the values."""
+        return np.zeros(len(self.network.costs), np.intp)
 
     def apply(self, states: States) -> None:
         """Lay the nodes and values of the flow out as the states say."""
@@ -172,7 +160,8 @@ class CostGraph:
         kept = self.training.kept if variable is not None else None
         costs = self._storing(first, second or first, kept)
         memory = self._stored(first, second or first, kept)
-        self.given[value.number] = _Maker(self.network.node(costs, memory), first, second)
+        node = self.network.node(costs, memory, self._families(first, second or first))
+        self.given[value.number] = _Maker(node, first, second)
         self._makers[value.number] = self.given[value.number]
 
     def _storing(self, first: Metas, second: Metas, kept: float | None) -> Costs:
@@ -222,10 +211,11 @@ class CostGraph:
     # Ops.
 
     def _add(self, node: Node) -> None:
-        forms = self._forms(node)
+        forms = self.flow.forms(node)
         backward = node.step.backward or node.step.again > 0
         costs = self._costs(node, forms)
-        number = self.network.node(costs, self._memory(node, forms))
+        memory = self._memory(node, forms)
+        number = self.network.node(costs, memory, self._families_of(forms))
         self.forms.append(forms)
         self.nodes.append(number)
         group = node.step.again, node.step.stage
@@ -243,40 +233,12 @@ class CostGraph:
         for place, made in enumerate(node.makes):
             self._makers[made] = _Maker(number, self._column(forms, "outputs", place, node))
 
-    def _forms(self, node: Node) -> tuple[Form, ...]:
-        """All forms of a node, the present one first."""
-        step, form = node.step, node.form
-        kinds = tuple(map(type, step.inputs))
-        key: object = (form.outputs, form.inputs, node.is_move, node.free, step.origin, step.attrs)
-        key = key, kinds
-        found = self._tables.forms.get(key)
-        if found is None:
-            forms = {(form.inputs, form.outputs): form}
-            if node.free:
-                for each in _moves(form) if node.is_move else self._legal(step, form):
-                    forms.setdefault((each.inputs, each.outputs), each)
-            found = self._tables.forms[key] = tuple(forms.values())
-        return found
-
-    def _legal(self, step: ProgramStep, form: Form) -> list[Form]:
-        op = step.op
-        assert op is not None
-        pairs = zip(step.inputs, form.inputs, strict=True)
-        given = [value if meta is None else meta for value, meta in pairs]
-        found = []
-        for inputs, outputs in legal_layouts(op, given, form.inputs, form.outputs, step.attrs):
-            if op.decompose(inputs, step.attrs) is None:
-                found.append(Form(inputs, outputs, self.costs.op(step, inputs, outputs)))
-        if len(found) > _FORMS:
-            found = [each for each in found if _changed(each, form) <= 2]
-        return found
-
     def _costs(self, node: Node, forms: tuple[Form, ...]) -> Costs:
         key = "forms", id(forms)
         if key not in self._tables.costs:
             seconds = [form.time for form in forms]
             if not node.is_move:
-                seconds[0] = self.costs.op(node.step, forms[0].inputs, forms[0].outputs)
+                seconds = [self.costs.op(node.step, each.inputs, each.outputs) for each in forms]
             self._tables.costs[key] = np.array(seconds) * self.training.micro_batches
         return self._tables.costs[key]
 
@@ -336,7 +298,7 @@ class CostGraph:
             wanted += program.outputs
         for variable, value in program.gradients:
             name = variable.value.name
-            if name not in self.freedom.parameters:
+            if name not in self.freedom.parameters and not self.freedom.gradients:
                 wanted.append(value)
                 continue
             gradient = self._makers[flow.root(value)]
@@ -381,7 +343,8 @@ class CostGraph:
         first, second = columns[key], columns["second", key]
         times, saved = self.training.micro_batches, self._saved.get(number, 0)
         extra = self._extra(first, second, times)
-        hub = self.network.node(extra, self._kept_copies(first, second, saved))
+        kept = self._kept_copies(first, second, saved)
+        hub = self.network.node(extra, kept, self._families(first, second))
         if saved:  # its copies are kept in place of the value
             memory, held = self.network.memory[maker.node], self._held(maker.metas)
             less = self._table(("less", id(memory), id(held)), lambda: memory - saved * held)
@@ -419,6 +382,20 @@ class CostGraph:
 
         return self._table(("extra", id(first), id(second), times), seconds)
 
+    def _families(self, *columns: Metas) -> tuple[States, ...]:
+        """For each axis, numbers of states that are equal where they differ along it alone."""
+        key = "families", *map(id, columns)
+        if key not in self._tables.families:
+            self._tables.families[key] = _families(list(zip(*columns, strict=True)))
+        return self._tables.families[key]
+
+    def _families_of(self, forms: tuple[Form, ...]) -> tuple[States, ...]:
+        key = "forms", id(forms)
+        if key not in self._tables.families:
+            states = [(*form.inputs, *form.outputs) for form in forms]
+            self._tables.families[key] = _families(states)
+        return self._tables.families[key]
+
     def _least(self, a: Costs, b: Costs) -> Costs:
         return self._table(("least", id(a), id(b)), lambda: np.minimum(a, b))
 
@@ -440,14 +417,31 @@ class CostGraph:
         return self._tables.costs[key]
 
     def _time(self, src: Meta | None, dst: Meta | None) -> float:
-        if src is dst:
-            return 0.0
-        assert src is not None and dst is not None
-        return self.costs.boxing(src, dst)
+        key = src, dst
+        found = self._times.get(key)
+        if found is None:
+            assert src is not None and dst is not None
+            found = self._times[key] = 0.0 if src is dst else self.costs.boxing(src, dst)
+        return found
 
     def _edge(self, a: int, b: int, costs: Costs) -> None:
         if a != b:
             self.network.edge(a, b, costs)
+
+
+def _families(states: Sequence[Sequence[Meta | None]]) -> tuple[States, ...]:
+    """For each axis of the mesh, numbers of states: equal for those that differ along it alone."""
+    metas = [meta for meta in states[0] if meta is not None and meta.placement is not None]
+    axes = len(metas[0].nd_sbp) if metas else 0
+    found = []
+    for axis in range(axes):
+        numbers: dict[object, int] = {}
+        rest = [
+            tuple([m and (*m.nd_sbp[:axis], *m.nd_sbp[axis + 1 :]) for m in metas])
+            for metas in states
+        ]
+        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in rest], np.intp))
+    return tuple(found)
 
 
 def _is_whole(metas: Metas) -> bool:
@@ -464,27 +458,3 @@ def local_bytes(meta: Meta) -> int:
 def _distinct(metas: Metas) -> tuple[list[Meta | None], list[int]]:
     places = {meta: place for place, meta in enumerate(dict.fromkeys(metas))}
     return list(places), [places[meta] for meta in metas]
-
-
-def _changed(a: Form, b: Form) -> int:
-    """The axes along which two forms differ."""
-    pairs = [*zip(a.inputs, b.inputs, strict=True), *zip(a.outputs, b.outputs, strict=True)]
-    axes = {
-        axis
-        for one, other in pairs
-        if one is not None and other is not None
-        for axis, (old, new) in enumerate(zip(one.nd_sbp, other.nd_sbp, strict=True))
-        if old is not new
-    }
-    return len(axes)
-
-
-def _moves(form: Form) -> list[Form]:
-    """The layouts in which a boxing whose layout is free may leave a value."""
-    (meta,) = form.outputs
-    assert meta.placement is not None
-    choices: list[Sequence[object]] = []
-    for axis, parts in enumerate(meta.placement.shape):
-        kinds = [split(dim) for dim, size in enumerate(meta.shape) if size >= parts]
-        choices.append([meta.nd_sbp[axis]] if parts == 1 else [*kinds, broadcast, partial_sum])
-    return [Form(form.inputs, (meta.like(nd_sbp=each),), 0.0) for each in product(*choices)]

@@ -24,9 +24,17 @@ class CostNetwork:
         self.costs: list[Costs] = []  # of each node, by state
         self.memory: list[Costs] = []  # likewise, of what a budget limits
         self.edges: list[tuple[int, int, Costs]] = []  # two nodes, and the costs by their states
+        self.families: list[Sequence[States]] = []  # of each node, see `node`
 
-    def node(self, costs: Costs, memory: Costs | None = None) -> int:
-        """Add a node; returns its number. Raises OnefoldValueError for tables that cannot be."""
+    def node(
+        self, costs: Costs, memory: Costs | None = None, families: Sequence[States] = ()
+    ) -> int:
+        """Add a node; returns its number.
+
+        Each of `families` gives a number for each state. Where the minimum is too hard to find, it
+        is found among the states with the numbers of those chosen so far, by the first families
+        of all nodes, by the second, and so on. Raises OnefoldValueError for tables that cannot be.
+        """
         _check(costs, 1, "costs")
         if memory is not None:
             _check(memory, 1, "memory")
@@ -36,6 +44,7 @@ class CostNetwork:
                     "number for each state"
                 )
         self.costs.append(costs)
+        self.families.append(families)
         self.memory.append(np.zeros(len(costs)) if memory is None else memory)
         return len(self.costs) - 1
 

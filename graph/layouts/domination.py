@@ -32,6 +32,11 @@ class Reduced:
             self.around[b][a] = tables.transposed(number)
         self._known: dict[object, tuple[int, ...] | None] = {}
 
+    def only(self, node: int, rows: tuple[int, ...]) -> None:
+        """Leave out all other states of a node."""
+        if len(rows) < len(self.kept[node]):
+            self._keep(node, rows)
+
     def run(self) -> None:
         """Leave out states until no state is dominated."""
         waiting = deque(range(len(self.costs)))

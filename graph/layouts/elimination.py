@@ -13,18 +13,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from math import prod
+from math import inf, log, prod
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cost_network import Costs, CostNetwork, Solution, States
+from .cost_network import CostNetwork, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 
-TABLE_SIZE = 1 << 22  # entries of the largest table
+TABLE_SIZE = 1 << 25  # entries of the largest sum of tables
+_GROUP_SIZE = 1 << 22  # the same, where that is not enough for the exact minimum
+_PART = 1 << 20  # entries of a part of a sum
 _SWEEPS = 16
+_LEAST = 1e-6  # relative: a smaller gain is not worth another round
+_DONE = (-inf, -inf)
 
 Scope: TypeAlias = tuple[int, ...]  # the nodes over whose states a table is
 Factor: TypeAlias = tuple[Scope, int]
@@ -57,26 +61,56 @@ class Solver:
 
         Where it is not known to be the least, it is no more than that of `start`.
         """
+        costs = self._priced(price)
+        bound, states, exact = self._eliminate(Reduced(self.tables, costs, self._edges))
+        if not exact:
+            starts = [states] if start is None else [states, start]
+            found = [self._descend(each, price, costs) for each in starts]
+            states = min(found, key=lambda each: self._total(each, price))
+        used = self.network.used(states)
+        cost = self._total(states, price)
+        return Solution(states, cost, cost if exact else min(bound, cost), used)
+
+    def _priced(self, price: float) -> list[int]:
         network, tables = self.network, self.tables
         costs = [tables.number(each) for each in network.costs]
-        if price:
-            memory = [tables.number(each) for each in network.memory]
-            pairs = zip(costs, memory, strict=True)
-            costs = [tables.priced(cost, used, price) for cost, used in pairs]
-        reduced = Reduced(tables, costs, self._edges)
+        if not price:
+            return costs
+        memory = [tables.number(each) for each in network.memory]
+        pairs = zip(costs, memory, strict=True)
+        return [tables.priced(cost, used, price) for cost, used in pairs]
+
+    def _total(self, states: States, price: float) -> float:
+        return self.network.total(states) + price * self.network.used(states)
+
+    def _eliminate(self, reduced: Reduced) -> tuple[float, States, bool]:
+        """A lower bound, the states, and whether they are the best."""
         reduced.run()
         elimination = _Elimination(reduced, self.table_size)
         bound = elimination.run()
-        states = elimination.states()
-        if not elimination.exact:
-            starts = [states] if start is None else [states, start]
-            states = min(
-                (improved(network, each, price) for each in starts),
-                key=lambda each: network.total(each) + price * network.used(each),
-            )
-        used = network.used(states)
-        cost = network.total(states) + price * used
-        return Solution(states, cost, cost if elimination.exact else min(bound, cost), used)
+        return bound, elimination.states(), elimination.exact
+
+    def _descend(self, states: States, price: float, costs: Sequence[int]) -> States:
+        """Better states, each the best of a family, as long as there are some."""
+        states = improved(self.network, states, price)
+        least = self._total(states, price)
+        families = self.network.families
+        count = max(map(len, families), default=0)
+        failed = turn = 0
+        while failed < count:
+            reduced = Reduced(self.tables, costs, self._edges)
+            for node, numbers in enumerate(families):
+                if turn % count < len(numbers):
+                    own = numbers[turn % count]
+                    reduced.only(node, tuple(np.flatnonzero(own == own[states[node]]).tolist()))
+            found = self._eliminate(reduced)[1]
+            cost = self._total(found, price)
+            turn += 1
+            if cost < least * (1 - _LEAST):
+                states, least, failed = found, cost, 0
+            else:
+                failed += 1
+        return states
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +129,13 @@ class _Elimination:
     def __init__(self, reduced: Reduced, table_size: int) -> None:
         self.tables: CostTables = reduced.tables
         self.reduced = reduced
-        self.table_size = table_size
+        self.table_size = self.group_size = table_size
         self.sizes = [len(kept) for kept in reduced.kept]
         self.exact = True
         self._factors: list[Factor] = []
         self._of: list[set[int]] = [set() for _ in self.sizes]
+        self._around = [set(around) for around in reduced.around]
+        self._logs = [log(size) for size in self.sizes]
         self._done: list[_Eliminated] = []
         self._known: dict[object, tuple[int, NDArray[np.uint16]]] = {}
         for node, number in enumerate(reduced.costs):
@@ -115,32 +151,55 @@ class _Elimination:
         self._factors.append((scope, number))
 
     def run(self) -> float:
-        """Eliminate all nodes, those with the smallest tables first; returns the lower bound."""
-        bound = 0.0
-        current = [self._size(node) for node in range(len(self.sizes))]
-        heap = [(size, node) for node, size in enumerate(current)]
+        """Eliminate all nodes; returns the lower bound."""
+        order = self._order()
+        sizes = [prod([self.sizes[n] for n in (node, *around)]) for node, around in order]
+        if max(sizes, default=1) > self.table_size:
+            self.group_size = min(self.table_size, _GROUP_SIZE)
+        return sum([self._eliminate(node, around) for node, around in order])
+
+    def _order(self) -> list[tuple[int, list[int]]]:
+        """The order of elimination, with the neighbours that each node then has.
+
+        Those come first that join the fewest pairs of neighbours which no table joins yet, where
+        pairs with many states count more (Kjaerulff, "Triangulation of graphs", 1990).
+        """
+        order: list[tuple[int, list[int]]] = []
+        current = [self._rank(node) for node in range(len(self.sizes))]
+        heap = [(rank, node) for node, rank in enumerate(current)]
         heapify(heap)
-        while heap:
-            size, node = heappop(heap)
-            if size != current[node]:
+        while len(order) < len(current):
+            rank, node = heappop(heap)
+            if rank != current[node]:
                 continue
-            current[node] = -1
-            around = self._neighbours(node)
-            bound += self._eliminate(node, around)
+            current[node] = _DONE
+            around = self._around[node]
+            order.append((node, sorted(around)))
+            touched = set(around)
             for other in around:
-                size = self._size(other)
-                if size != current[other]:
-                    current[other] = size
-                    heappush(heap, (size, other))
-        return bound
+                self._around[other] |= around
+                self._around[other] -= {node, other}
+                touched |= self._around[other]
+            for other in touched:
+                rank = self._rank(other)
+                if rank != current[other]:
+                    current[other] = rank
+                    heappush(heap, (rank, other))
+        return order
 
-    def _neighbours(self, node: int) -> list[int]:
-        found = {other for each in self._of[node] for other in self._factors[each][0]}
-        return sorted(found - {node})
-
-    def _size(self, node: int) -> int:
-        found = {other for each in self._of[node] for other in self._factors[each][0]}
-        return prod([self.sizes[other] for other in found])
+    def _rank(self, node: int) -> tuple[float, float]:
+        """The weight of the pairs that eliminating a node would join, and the size of its table."""
+        around = sorted(self._around[node])
+        logs = self._logs
+        new = sum(
+            [
+                logs[a] * logs[b]
+                for i, a in enumerate(around)
+                for b in around[i + 1 :]
+                if b not in self._around[a]
+            ]
+        )
+        return round(new, 9), round(logs[node] + sum([logs[other] for other in around]), 9)
 
     def _eliminate(self, node: int, around: list[int]) -> float:
         factors = [self._factors[each] for each in sorted(self._of[node])]
@@ -169,7 +228,7 @@ class _Elimination:
         for factor in sorted(factors, key=lambda each: -len(each[0])):
             for scope, group in found:
                 together = scope | {*factor[0]}
-                if prod([self.sizes[other] for other in together]) <= self.table_size:
+                if prod([self.sizes[other] for other in together]) <= self.group_size:
                     scope |= together
                     group.append(factor)
                     break
@@ -186,15 +245,29 @@ class _Elimination:
         key = tuple(sorted(relative, key=lambda each: (each[1], each[0])))
         found = self._known.get(key)
         if found is None:
-            sizes = [self.sizes[other] for other in order]
-            total: Costs = np.zeros(sizes)
-            for places, number in key:
-                array = self.tables.arrays[number].transpose(np.argsort(places))
-                total += array.reshape([s if i in places else 1 for i, s in enumerate(sizes)])
-            best = total.argmin(-1)
-            least = np.take_along_axis(total, best[..., None], -1)[..., 0]
-            found = self._known[key] = self.tables.add(least), best.astype(np.uint16)
+            found = self._known[key] = self._joined([self.sizes[n] for n in order], key)
         return found
+
+    def _joined(
+        self, sizes: Sequence[int], factors: Sequence[tuple[Scope, int]]
+    ) -> tuple[int, NDArray[np.uint16]]:
+        """The minimum over the last place of a sum of tables, part by part where it is large."""
+        tables = []
+        for places, number in factors:
+            array = self.tables.arrays[number].transpose(np.argsort(places))
+            tables.append(array.reshape([s if i in places else 1 for i, s in enumerate(sizes)]))
+        least = np.empty(sizes[:-1])
+        best = np.empty(sizes[:-1], np.uint16)
+        rows = max(1, _PART * sizes[0] // prod(sizes)) if len(sizes) > 1 else 1
+        for first in range(0, sizes[0] if len(sizes) > 1 else 1, rows):
+            part = slice(first, first + rows) if len(sizes) > 1 else ...
+            total = np.zeros([*least[part].shape, sizes[-1]])
+            for table in tables:
+                total += table[part] if len(sizes) > 1 and table.shape[0] > 1 else table
+            chosen = total.argmin(-1)
+            best[part] = chosen
+            least[part] = np.take_along_axis(total, chosen[..., None], -1)[..., 0]
+        return self.tables.add(least), best
 
     def states(self) -> States:
         """The best states, from the node that was eliminated last to the first."""

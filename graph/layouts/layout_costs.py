@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Protocol
@@ -62,37 +63,73 @@ def local_elements(meta: Meta) -> int:
     return prod(meta.local_shape(0))
 
 
+@dataclass(frozen=True, slots=True)
+class Boxing:
+    """A boxing on one placement, but for the size of the tensor.
+
+    Its plan depends on the shape by the bytes alone where all shards are equal, and not on which
+    dims are split. So dims are named in the order of their use.
+    """
+
+    placement: Placement
+    src: NdSbp
+    dst: NdSbp
+    dims: int  # that are split
+    spare: bool  # whether there are others
+
+    def metas(self, dtype: torch.dtype, factor: int = 1) -> tuple[Meta, Meta]:
+        """Both ends, of a tensor that all splits divide and `factor` times the smallest one."""
+        ranks = self.placement.num_ranks
+        shape = [1] * self.dims + [ranks] * self.spare
+        for old, new, parts in zip(self.src, self.dst, self.placement.shape, strict=True):
+            for dim in {sbp.dim for sbp in (old, new) if sbp.is_split}:
+                shape[dim] *= parts
+        if shape:
+            shape[-1] *= factor
+        ends = (Meta.of(shape, dtype, self.placement, each) for each in (self.src, self.dst))
+        return next(ends), next(ends)
+
+
+def boxing_of(src: Meta, dst: Meta) -> tuple[Boxing, float] | None:
+    """The boxing, and the bytes of the tensor with its dims rounded up until all splits divide
+    them; None between placements.
+    """
+    placement = src.placement
+    if placement is None or placement is not dst.placement or src.numel == 0:
+        return None
+    shape = list(src.shape)
+    for meta in (src, dst):
+        for dim, count in _parts(meta.nd_sbp, placement).items():
+            shape[dim] = -(-shape[dim] // count) * count
+    start, end, dims = _renamed(src.nd_sbp, dst.nd_sbp)
+    boxed = Boxing(placement, start, end, dims, src.ndim > dims)
+    return boxed, float(prod(shape) * src.dtype.itemsize)
+
+
 def boxing_time(src: Meta, dst: Meta) -> float:
     """Modelled seconds of a boxing, as of its plan, by arithmetic on the layouts where possible.
 
-    On one placement the plan depends on the shape by the bytes alone where all shards are equal, so
-    that one plan serves all shapes. On larger meshes shards that differ count as the largest.
+    On larger meshes shards that differ count as the largest.
     """
     if src is dst:
         return 0.0
-    placement = src.placement
-    if placement is None or placement is not dst.placement or src.numel == 0:
+    found = boxing_of(src, dst)
+    if found is None:
         return time(src, dst)
-    nbytes = _padded(src, dst)
-    if nbytes != src.nbytes and placement.num_ranks <= _EXACT_RANKS:
+    boxed, nbytes = found
+    if nbytes != src.nbytes and boxed.placement.num_ranks <= _EXACT_RANKS:
         return time(src, dst)
-    start, end, dims = _renamed(src.nd_sbp, dst.nd_sbp)
-    latency, per_byte = _affine(placement, start, end, dims, src.ndim > dims)
+    latency, per_byte = _affine(boxed)
     return latency + per_byte * nbytes
 
 
-def _padded(src: Meta, dst: Meta) -> float:
-    """The bytes of the tensor with its dims rounded up until all splits divide them."""
-    shape = list(src.shape)
-    mesh = src.global_placement.shape
-    for nd_sbp in (src.nd_sbp, dst.nd_sbp):
-        parts: dict[int, int] = {}
-        for sbp, ranks in zip(nd_sbp, mesh, strict=True):
-            if sbp.is_split:
-                parts[sbp.dim] = parts.get(sbp.dim, 1) * ranks
-        for dim, count in parts.items():
-            shape[dim] = -(-shape[dim] // count) * count
-    return float(prod(shape) * src.dtype.itemsize)
+def _parts(nd_sbp: NdSbp, placement: Placement) -> dict[int, int]:
+    """By dim, into how many parts it is split."""
+    parts: dict[int, int] = {}
+    for sbp, ranks in zip(nd_sbp, placement.shape, strict=True):
+        if sbp.is_split:
+            parts[sbp.dim] = parts.get(sbp.dim, 1) * ranks
+    return parts
 
 
 @lru_cache(1 << 14)
@@ -107,17 +144,12 @@ def _renamed(src: NdSbp, dst: NdSbp) -> tuple[NdSbp, NdSbp, int]:
 
 
 @lru_cache(1 << 14)
-def _affine(
-    placement: Placement, src: NdSbp, dst: NdSbp, dims: int, spare: bool
-) -> tuple[float, float]:
+def _affine(boxed: Boxing) -> tuple[float, float]:
     """Seconds of a boxing without bytes, and for each byte of a tensor that all splits divide."""
-    shape = (placement.num_ranks,) * (dims + spare)
-    short, long = (
-        boxing.plan(Meta.of(shape, dtype, placement, src), Meta.of(shape, dtype, placement, dst)).time
-        for dtype in (torch.uint8, torch.float64)
-    )
-    per_byte = (long - short) / (prod(shape) * (torch.float64.itemsize - 1))
-    return short - per_byte * prod(shape), per_byte
+    few, many = boxed.metas(torch.uint8), boxed.metas(torch.float64)
+    short, long = boxing.plan(*few).time, boxing.plan(*many).time
+    per_byte = (long - short) / (many[0].nbytes - few[0].nbytes)
+    return short - per_byte * few[0].nbytes, per_byte
 
 
 on_world_change(_affine.cache_clear)  # placements belong to a world
