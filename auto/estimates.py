@@ -1,8 +1,8 @@
 """Estimates: time and memory of a candidate in closed form, and bounds that no plan of it beats.
 
-The costs of units are those of a plan (`unit_costs.py`). What is around them follows from formulas:
-the bubbles of schedules, gradients and gathers over the data axis, messages between stages, and the
-activations of the micro-batches in flight. Sources: Narayanan et al. (2021), Qi et al. (2023, 2024),
+The costs of units are those of a plan (`unit_costs.py`). Formulas give what is around them: the
+bubbles of schedules, gradients and gathers over the data axis, messages between stages, and the
+activations of the micro-batches in flight. Sources: Narayanan et al. (2021), Qi et al. (2023),
 Rajbhandari et al. (2020), Korthikanti et al. (2022).
 """
 
@@ -56,7 +56,6 @@ class _Stage:
     kept: int = 0
     weights: int = 0
     persistent: int = 0
-    low: int = 0
     largest: int = 0  # of what units keep: what backward works on
 
     def add(self, unit: UnitCost) -> None:
@@ -68,16 +67,13 @@ class _Stage:
         self.kept += unit.kept
         self.weights += unit.weights
         self.persistent += unit.persistent
-        self.low += unit.low
         self.largest = max(self.largest, unit.kept)
 
 
 class Estimator:
     """Estimates for one model, batch and machine."""
 
-    def __init__(
-        self, hardware: Hardware, costs: Callable[[int, bool, int], UnitCosts]
-    ) -> None:
+    def __init__(self, hardware: Hardware, costs: Callable[[int, bool, int], UnitCosts]) -> None:
         self.hardware = hardware
         self.costs = cache(costs)  # of (tensor, sequence, rows)
         self._parts: dict[object, tuple[tuple[str, ...], ...]] = {}
@@ -109,7 +105,7 @@ class Estimator:
         for mesh in range(c.meshes):
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
-            fixed, gradients, low = self._fixed(c, [stages[at] for at in own], costs)
+            fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
             kept = sum(stages[at].kept for at in own)
             working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
             before = gradients if c.micro_batches > 1 else 0.0
@@ -143,9 +139,7 @@ class Estimator:
             max(memory), max(least), tuple(heavy),
         )  # fmt: skip
 
-    def _sums(
-        self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts
-    ) -> list[_Stage]:
+    def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[_Stage]:
         key = c.tensor, c.sequence, c.rows, c.stages
         if key not in self._stages:
             found = []
@@ -165,8 +159,8 @@ class Estimator:
 
     def _fixed(
         self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts
-    ) -> tuple[float, float, int]:
-        """Bytes that a rank always holds, those of its gradients, and of weights as read."""
+    ) -> tuple[float, float]:
+        """Bytes that a rank always holds, and those of its gradients."""
         weights = sum(stage.weights for stage in stages)
         persistent = sum(stage.persistent for stage in stages)
         states = costs.states * weights
@@ -177,7 +171,7 @@ class Estimator:
             gradients /= c.data
         if c.zero >= 3:
             persistent = persistent // c.data
-        return persistent + states, gradients, sum(stage.low for stage in stages)
+        return persistent + states, gradients
 
     def _seconds(
         self,
@@ -263,7 +257,6 @@ class Estimator:
             return 0.0, 0.0
         group = self._span(c.data, c.tensor)
         weights = sum(stage.weights for stage in stages)
-        low = sum(stage.low for stage in stages)
         if c.zero == 0:
             return 0.0, all_reduce(group, weights)
         if c.zero == 1:

@@ -103,7 +103,7 @@ class Result:
             f"memory      {readable(best.memory)} of {readable(self.budget)}",
             ", ".join(counts),
         ]
-        rows = [("strategy", "step time", "tokens/s", "MFU", "memory")]
+        rows: list[tuple[str, ...]] = [("strategy", "step time", "tokens/s", "MFU", "memory")]
         rows += [each.row() for each in (best, *self.runners_up)[:_SHOWN]]
         return "\n".join([*lines, "", table(rows)])
 

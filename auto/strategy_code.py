@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .strategy import Strategy
+
+_WIDTH = 100
 
 
 def code_of(strategy: Strategy) -> str:
@@ -17,7 +20,7 @@ def code_of(strategy: Strategy) -> str:
 
 def _head(strategy: Strategy) -> str:
     staged, split_weights = strategy.schedule is not None, strategy.tensor > 1
-    lines = [f'"""{strategy.summary}."""', ""]
+    lines = [fill(f'"""Layouts: {strategy.summary}."""', _WIDTH), ""]
     if strategy.meshes > 1 or len(strategy.mesh) > 1:
         lines += ["import numpy as np", ""]
     lines += ["import onefold as flow", "from onefold import nn"]
@@ -87,7 +90,10 @@ def _lay_out(strategy: Strategy) -> str:
 
 
 def _place(strategy: Strategy) -> str:
-    stages = [f"STAGES[{stage if stage == 0 else _last(strategy, stage)}]" for stage in strategy.inputs]
+    last_stage = len(strategy.parts) - 1
+    stages = [
+        "STAGES[-1]" if 0 < stage == last_stage else f"STAGES[{stage}]" for stage in strategy.inputs
+    ]
     names = [f"x{number}" for number in range(len(stages))]
     last = ".to_global(sbp=BATCH)" if strategy.data > 1 else ""
     found = [
@@ -100,10 +106,6 @@ def _place(strategy: Strategy) -> str:
         *(f"        {each}," for each in found),
         "    )",
     ])  # fmt: skip
-
-
-def _last(strategy: Strategy, stage: int) -> int:
-    return -1 if stage == len(strategy.parts) - 1 else stage
 
 
 def _train(strategy: Strategy) -> str:

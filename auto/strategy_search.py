@@ -84,7 +84,7 @@ def search(
 
     >>> import onefold as flow
     >>> found = flow.auto.search(
-    ...     lambda: flow.nn.Sequential(flow.nn.Linear(64, 256), flow.nn.GELU(), flow.nn.Linear(256, 8)),
+    ...     lambda: flow.nn.Sequential(flow.nn.Linear(64, 256), flow.nn.Linear(256, 8)),
     ...     flow.empty(4096, 64),
     ...     loss=lambda model, x: (model(x) ** 2).mean(),
     ...     size=4,
@@ -377,15 +377,15 @@ def _axes(c: Candidate) -> tuple[int, bool, int, int]:
 
 def _task(
     build_model: Callable[[], Module],
-    batch: Batch,
+    batch: object,
     loss: Callable[..., Tensor],
     optimizer: Callable[..., Optimizer],
     amp: torch.dtype | None,
     device: str,
 ) -> Task:
-    for name, given in (("build_model", build_model), ("loss", loss), ("optimizer", optimizer)):
+    for what, given in (("build_model", build_model), ("loss", loss), ("optimizer", optimizer)):
         if not callable(given):
-            raise OnefoldTypeError(f"search: {name} must be a function, but got {given!r}")
+            raise OnefoldTypeError(f"search: {what} must be a function, but got {given!r}")
     tensors = [batch] if isinstance(batch, (Tensor, torch.Tensor)) else batch
     if not isinstance(tensors, Sequence) or not tensors:
         raise OnefoldTypeError(f"search: batch must be a tensor or several, but got {batch!r}")
@@ -434,7 +434,7 @@ def _shares(model: Module, units: Units) -> bool:
     return False
 
 
-def _budget(hardware: Hardware, memory: float | None) -> int:
+def _budget(hardware: Hardware, memory: object) -> int:
     if memory is None:
         return hardware.memory_bytes
     if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0 < memory < inf:

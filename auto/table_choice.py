@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -42,7 +42,7 @@ def table_for(model: Module, plan: Plan | None) -> Table:
         return _table(params, _in_turn(model), False)
 
 
-def _table(params: dict[str, Tensor], plan: Plan, sequence: bool) -> Table:
+def _table(params: Mapping[str, Tensor], plan: Plan, sequence: bool) -> Table:
     styles = plan.styles(params)
     used: dict[str, Style] = {}
     for rule in plan:

@@ -195,7 +195,9 @@ class _Reading:
         layers = self.units.layers
         return layers is not None and bool(layers) and name.startswith(f"{layers}.")
 
-    def _placed(self, steps: Sequence[ProgramStep], first: str) -> Iterator[tuple[str, ProgramStep]]:
+    def _placed(
+        self, steps: Sequence[ProgramStep], first: str
+    ) -> Iterator[tuple[str, ProgramStep]]:
         """Each step with its unit; a step between units belongs to the one before."""
         at = first
         for step in steps:
