@@ -28,6 +28,9 @@ from .unit_costs import UnitCost, UnitCosts
 _HIDDEN = 0.5  # of communication beside computing, where a program has no stages
 _WEIGHTS = 0.5  # of a backward that is for the weights
 _ROUNDING = 1 + 1e-9
+# Of what recomputing saves, where weights' gradients wait: they need what was made again.
+_SPLIT_SAVING = 1 / 3
+_LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
 
 
 @dataclass(frozen=True)
@@ -111,12 +114,13 @@ class Estimator:
             before = gradients if c.micro_batches > 1 else 0.0
             if before and c.schedule is None:  # the next micro-batch begins before they are reduced
                 before = float(sum(stages[at].weights for at in own))
-            need = fixed + before + working + held * kept
+            need = fixed + before + working + (held + _waiting(c, mesh)) * kept
             pairs = [(at, name) for at in own for name in parts[at]]
+            share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
             saving = sorted(pairs, key=lambda pair: -_saving(costs.units[pair[1]]))
             for at, name in saving:
                 unit = costs.units[name]
-                saved = held * (unit.kept - unit.given)
+                saved = share * held * (unit.kept - unit.given)
                 if need <= budget or saved <= 0:
                     break
                 need -= saved
@@ -311,6 +315,11 @@ def _held(c: Candidate, mesh: int) -> float:
     if count is None:
         count = min(c.micro_batches * c.chunks, c.chunks * c.meshes)
     return count / c.chunks
+
+
+def _waiting(c: Candidate, mesh: int) -> float:
+    """The micro-batches whose backward is done but for the weights' gradients."""
+    return float(_LATER.get(c.schedule or "", 0) * min(mesh, c.micro_batches))
 
 
 def balanced(times: Sequence[float], count: int) -> list[int]:

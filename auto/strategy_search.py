@@ -20,6 +20,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from ..graph.graph_config import GraphConfig
 from ..graph.hardware import Hardware, read
+from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.memory_traffic import readable
 from ..graph.schedules.named_schedules import schedule_named
 from ..graph.setting_checks import integer, switch
@@ -39,6 +40,7 @@ SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
 _SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
 _FIRST = 2  # simulations before estimates are trusted
+_PACKED = 6_000  # buffers of a call up to which an arena is laid out
 _MODULES = 64  # that are simulated before that, in smaller models
 _REPAIRS = 3  # times that a plan which misses the budget is made again
 _MORE = 2**10  # times as many ranks, up to which a model that does not fit is tried
@@ -320,7 +322,7 @@ class _Search:
                 mesh = strategy.data * strategy.tensor
                 memory = 0
                 for at in estimate.heavy[:_HEAVY]:
-                    memory = max(memory, step.memory(at * mesh).total)
+                    memory = max(memory, _needed(step.memory(at * mesh)))
                     if memory > self.budget:
                         self.unfit[strategy] = memory
                         return None, memory
@@ -364,6 +366,13 @@ class _Search:
                 plan = self._strategy(min(fitting, key=lambda each: each.seconds))
                 return f"{size:,} ranks would do, for example with {plan.summary}"
         return "More ranks alone would not do: use a smaller batch or model, or amp="
+
+
+def _needed(plan: MemoryPlan) -> int:
+    """Bytes of a rank; of many buffers those that are live at once, which takes less time."""
+    if len(plan.buffers) <= _PACKED:
+        return plan.total
+    return plan.persistent + plan.inputs + plan.lower_bound
 
 
 def _can_recompute(estimate: Estimate) -> bool:
