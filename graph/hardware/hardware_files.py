@@ -86,6 +86,7 @@ def _hardware(table: _Table) -> Hardware:
         attention=efficiency.curve("attention", "flop"),
         memory=efficiency.curve("memory", "bytes"),
         links=_links(table),
+        narrow=efficiency.number("narrow", "the length of a dim", zero=True),
         ops=table.inner("ops").factors() if table.has("ops") else {},
     )
     for each in (memory, launch, efficiency, table):

@@ -72,6 +72,7 @@ class Hardware:
     attention: Curve  # the same for fused attention
     memory: Curve  # share of the memory's bandwidth, by bytes read and written
     links: tuple[Link, ...]  # from the closest ranks to the farthest
+    narrow: float = 0.0  # a product with a dim of this length takes twice as long as its flop say
     # How many times as long ops take as their bytes and flop say, by name; 1 for all others.
     ops: Mapping[str, float] = field(default_factory=dict)
 

@@ -22,12 +22,13 @@ def as_toml(hardware: Hardware, comment: str = "") -> str:
     lines += _table("memory", memory)
     lines += _table("launch", {"op": hardware.launch, "ahead": hardware.launches_ahead})
     lines += _table("overlap", {"contention": hardware.contention})
-    curves = {
+    efficiency = {
         "matmul": hardware.matmul,
+        "narrow": hardware.narrow,
         "attention": hardware.attention,
         "memory": hardware.memory,
     }
-    lines += _table("efficiency", curves)
+    lines += _table("efficiency", efficiency)
     if hardware.ops:
         lines += _table("ops", hardware.ops)
     for link in hardware.links:
