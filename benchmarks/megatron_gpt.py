@@ -2,8 +2,8 @@
 
 Parameters, their gradients' sums and the optimizer's state are float32, everything else is
 float16. Attention keeps its scores, dropout is 0.1, the vocabulary is split, and the update
-unscales and clips gradients. Source: Korthikanti et al., "Reducing activation recomputation in large
-transformer models" (2022).
+unscales and clips gradients. Source: Korthikanti et al., "Reducing activation recomputation in
+large transformer models" (2022).
 """
 
 from __future__ import annotations
