@@ -113,7 +113,7 @@ def test_activations_of_a_layer(t, split, again):
     assert Fraction(more, LENGTH * BATCH * WIDTH) == formula(t, split, again)
 
 
-RANKS, SIDE, LINEARS = 4, 64, 5
+RANKS, SIDE, LINEARS = 4, 64, 12
 STATES = {  # of float32: bytes of parameters, of gradients while they add up, and of AdamW's states
     0: (4, 4, 8),
     1: (4, 4, Fraction(8, RANKS)),
@@ -145,5 +145,6 @@ def test_states_of_a_parameter(stage):
         return Fraction(sum(nbytes for nbytes in live if nbytes >= 4 * SIDE**2 / RANKS), count)
 
     labels = [event.label for event in events]
-    assert gradient_bytes(labels.index("square", labels.index("square") + 1)) == gradients
+    second = labels.index("square", labels.index("square") + 1)
+    assert gradient_bytes(labels.index("mm_tn", second)) == gradients
     assert gradient_bytes(labels.index("adamw")) == (Fraction(4, RANKS) if stage else 4)
