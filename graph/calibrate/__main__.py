@@ -67,6 +67,7 @@ def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
         contention=contention,
         matmul=matmul,
         narrow=narrow,
+        host_bandwidth=bandwidth,
         attention=attention,
         memory=memory,
         links=(link,),

@@ -35,8 +35,9 @@ class RankTimes:
     flop: Mapping[torch.dtype, int]  # of matrix products, without what checkpoints compute again
     flop_again: float
     received: Mapping[str, int]  # by name of the link
-    memory: int | None  # at the peak, with parameters and states; None where it was not asked for
+    memory: int | None  # at the peak, of everything; None where it was not asked for
     moment: str = ""  # the step during which most is live, and its place in the call
+    reserved: int = 0  # of the memory, what the device's driver and the communicators take
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ class Simulation:
         """The bytes of the rank that needs most."""
         return max((g.memory for g in self.groups if g.memory is not None), default=None)
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether everything fits in the memory of a device; None where it was not asked for."""
+        return None if self.memory is None else self.memory <= self.hardware.memory_bytes
+
     def save_trace(self, path: str | Path) -> None:
         """Write a Chrome trace, which Perfetto opens: a process for each group of equal ranks."""
         groups = enumerate(self.groups)
@@ -121,7 +127,7 @@ class Simulation:
         for link, nbytes in self.received.items():
             lines.append(f"received    {readable(nbytes)} over {link}")
         if self.memory is not None:
-            fits = "fits in" if self.memory <= self.hardware.memory_bytes else "more than the"
+            fits = "fits in" if self.fits else "more than the"
             has = readable(self.hardware.memory_bytes)
             lines.append(f"memory      {readable(self.memory)} at most, {fits} {has} of a device")
         titles = ("ranks", "compute", "communication", "waiting", "memory", "at the step")
@@ -156,13 +162,21 @@ def simulate(
         add_stages(tasks, compiled.stages)
     timeline = run(tasks.tasks, machine.contention)
     groups = tuple(
-        _group(work, timeline, index, compiled if memory else None)
+        _group(work, timeline, index, compiled if memory else None, _reserved(tasks, work.rank))
         for index, work in enumerate(tasks.works)
     )
     return Simulation(machine, groups, timeline, tokens)
 
 
-def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankTimes:
+def _reserved(tasks: Tasks, rank: int) -> int:
+    """The bytes that the driver and the communicators of a rank take."""
+    machine, communicators = tasks.hardware, len(tasks.comm.groups[rank])
+    return machine.context_bytes + communicators * machine.communicator_bytes
+
+
+def _group(
+    work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None, reserved: int
+) -> RankTimes:
     done = work.done
     plan = None if compiled is None else compiled.memory(work.rank)
     return RankTimes(
@@ -173,8 +187,9 @@ def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | 
         flop=dict(done.flop),
         flop_again=done.flop_again,
         received=dict(done.received),
-        memory=None if plan is None else plan.total,
+        memory=None if plan is None else plan.total + reserved,
         moment="" if plan is None else plan.moment,
+        reserved=reserved,
     )
 
 
