@@ -16,7 +16,6 @@ from ..distributed import origins
 from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.autocast import Autocast
-from ..engine.cluster import planned
 from ..engine.commit import Change
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
@@ -420,14 +419,6 @@ class Graph:
         given, unknown, or a file with a missing field.
         """
         compiled = self._latest("simulate")
-        if hardware is None:
-            cluster = planned()
-            hardware = None if cluster is None else cluster.hardware
-        if hardware is None:
-            raise OnefoldValueError(
-                'simulate: no hardware is given; name it, as in graph.simulate("h100"), or in '
-                'flow.planning(size, hardware="h100")'
-            )
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
         return found
 

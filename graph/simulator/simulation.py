@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from ...engine.cluster import planned
+from ...errors import OnefoldValueError
 from .. import trace_format
 from ..compiled_graph import Compiled
 from ..hardware import Hardware, read
@@ -141,7 +143,7 @@ class Simulation:
 
 def simulate(
     compiled: Compiled,
-    hardware: str | Path | Hardware,
+    hardware: str | Path | Hardware | None = None,
     tokens: int | None = None,
     memory: bool = True,
 ) -> Simulation:
@@ -151,7 +153,7 @@ def simulate(
     the steps in the order of the program, or with stages the instructions of the rank's group.
     `nn.Graph.simulate` has the arguments.
     """
-    machine = read(hardware)
+    machine = _machine(hardware)
     if tokens is not None:
         integer("simulate: tokens", tokens, least=1)
     groups_of_ranks = alike(metas_of(compiled.program, compiled.stages)) or [(0,)]
@@ -166,6 +168,19 @@ def simulate(
         for index, work in enumerate(tasks.works)
     )
     return Simulation(machine, groups, timeline, tokens)
+
+
+def _machine(hardware: str | Path | Hardware | None) -> Hardware:
+    """The record of a machine; without a name, of that of the cluster that is planned."""
+    cluster = planned()
+    if hardware is None and cluster is not None:
+        hardware = cluster.hardware
+    if hardware is None:
+        raise OnefoldValueError(
+            'simulate: no hardware is given; name it, as in graph.simulate("h100"), or in '
+            'flow.planning(size, hardware="h100")'
+        )
+    return read(hardware)
 
 
 def _reserved(tasks: Tasks, rank: int) -> int:
