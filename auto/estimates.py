@@ -130,7 +130,8 @@ class Estimator:
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
             memory.append(int(max(need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
-            least.append(int(fixed + max(gradients, (held - 1) * given)))
+            groups = self._reserved(c) - self.hardware.context_bytes  # at least none
+            least.append(int(fixed - groups + max(gradients, (held - 1) * given)))
             rate = max((_saving(costs.units[name]) for _, name in pairs), default=0.0)
             excess = fixed + held * kept - working - budget
             certain.append(excess / (held * rate) if excess > 0 and rate > 0 else 0.0)
@@ -175,7 +176,12 @@ class Estimator:
             gradients /= c.data
         if c.zero >= 3:
             persistent = persistent // c.data
-        return persistent + states, gradients
+        return persistent + states + self._reserved(c), gradients
+
+    def _reserved(self, c: Candidate) -> int:
+        """Bytes of the driver and of the groups of ranks: along the axes, and to other stages."""
+        groups = (c.data > 1) + (c.tensor > 1) + 2 * (c.meshes > 1)
+        return self.hardware.context_bytes + groups * self.hardware.communicator_bytes
 
     def _seconds(
         self,

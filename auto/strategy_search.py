@@ -320,16 +320,22 @@ class _Search:
                 step = strategy.graph(model, task.loss, optimizer)
                 step._compile(*strategy.place(*task.inputs(task.rows)))
                 mesh = strategy.data * strategy.tensor
-                memory = 0
-                for at in estimate.heavy[:_HEAVY]:
-                    memory = max(memory, _needed(step.memory(at * mesh)))
-                    if memory > self.budget:
-                        self.unfit[strategy] = memory
-                        return None, memory
+                ranks = [at * mesh for at in estimate.heavy[:_HEAVY]]
+                memory = self.hardware.context_bytes + max(
+                    _needed(step.memory(rank)) for rank in ranks
+                )
+                if memory > self.budget:
+                    self.unfit[strategy] = memory
+                    return None, memory
                 simulation = step.simulate(self.hardware, tokens=task.tokens, memory=False)
         except OnefoldError as error:
             self.failed[strategy.summary] = str(error)
             return None, None
+        reserved = max(group.reserved for group in simulation.groups)
+        memory += reserved - self.hardware.context_bytes
+        if memory > self.budget:
+            self.unfit[strategy] = memory
+            return None, memory
         priced = self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
         return priced, memory
 

@@ -6,23 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
 
+from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
 from ..stages.stage_plan import Instruction, Message, StagePlan
 from .liveness import Event
 from .program_events import Block, Lane, Work, events_of, planned
+from .storages import Known
 
 
-def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
+def stage_events(
+    plan: StagePlan, rank: int, posted: bool = True, known: Known | None = None
+) -> list[Event]:
     """What a rank does in one call.
 
     A received value is live from the post of its receive or, without `posted`, from its use, as
     where one process has all ranks. A sent value is live until the send is started; messages that
     are still in flight are not counted.
     """
-    return _Events(plan, rank, posted).events()
+    return _Events(plan, rank, posted).events(known)
 
 
 class _Events:
@@ -36,13 +41,13 @@ class _Events:
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
         self.numbers = count(-1, -1)  # of values that only the plan has
-        self.sums = self.staged.sums_by_part()
+        self.sums = plan.sums
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
-        self.shared = [] if group is None else self.staged.shared_by_stages(group)
+        self.shared = [] if group is None else plan.shared[group]
 
-    def events(self) -> list[Event]:
+    def events(self, known: Known | None) -> list[Event]:
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
         for step in (*staged.once, *staged.slices.steps):
@@ -71,6 +76,7 @@ class _Events:
             [*(variable.value for variable in program.variables), *staged.end.program.states],
             kept,
             self.common,
+            known,
         )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
@@ -135,7 +141,15 @@ class _Events:
         def now(value: Value) -> tuple[Value, Lane]:
             return of.get(value.number, (value, None))
 
-        for step in end.program.steps:
+        members: dict[Placement | None, bool] = {None: True}
+        for step, placements in self.plan.ends:
+            for each in placements:
+                if each not in members:
+                    assert each is not None
+                    members[each] = self.rank in each.position
+            if not any(members[each] for each in placements):
+                self.work.append(Work(_elsewhere(step.name)))
+                continue
             pairs = [now(v) if type(v) is Value else (v, None) for v in step.inputs]
             place = None if step.place is None else now(step.place)[0]
             step = replace(step, inputs=tuple([value for value, _ in pairs]), place=place)
@@ -145,3 +159,9 @@ class _Events:
     def _lane(self, given: object, lane: Lane) -> Lane:
         """The lane of what a step in this one reads."""
         return None if type(given) is Value and given.number in self.common else lane
+
+
+@cache
+def _elsewhere(name: str) -> ProgramStep:
+    """A step in whose place a rank does nothing."""
+    return planned(name, ())
