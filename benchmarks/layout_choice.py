@@ -1,6 +1,6 @@
 """Time to choose the layouts of large models, and how far from the least time they may be.
 
-    python benchmarks/layout_choice.py            # prints the table, writes results/layout_choice.json
+    python benchmarks/layout_choice.py    # prints the table, writes results/layout_choice.json
     python benchmarks/layout_choice.py --case "8B, 8 x 8"
 
 Models in the shape of Llama 3, in bfloat16 with AdamW, captured in a `flow.planning` block with all
