@@ -56,7 +56,6 @@ class State:
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
     loss_scale: Read | None = None  # what backward starts from, at every run
     debug: Debug = field(default_factory=Debug)  # what to tell of it
-    stored: StoredLayouts = field(default_factory=StoredLayouts)  # chosen for its parameters
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,13 @@ class Compiled:
 
 @uncollected()
 def compile_graph(
-    build: Build, given: Given, metas: Sequence[Meta], state: State, config: GraphConfig, zero: Zero
+    build: Build,
+    given: Given,
+    metas: Sequence[Meta],
+    state: State,
+    config: GraphConfig,
+    zero: Zero,
+    stored: StoredLayouts,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in `given`).
 
@@ -180,7 +185,7 @@ def compile_graph(
         before, returned = captured()  # with the layouts that ops now meet
     debug.stage("captured", before)
     verify(before)
-    chosen = state.stored.open(before) if chooses else frozenset()
+    chosen = stored.open(before) if chooses else frozenset()
     compilation = Compilation(config, ranks, metas, whole, zero, state.updates, chosen)
     plan = None
     if ranks:
@@ -198,7 +203,7 @@ def compile_graph(
         compiled.executable  # noqa: B018 - errors are raised now
     debug.stage("rewritten by the passes", program)
     zero.store()
-    state.stored.store(program.variables, chosen)
+    stored.store(program.variables, chosen)
     debug.finish(program)
     return compiled
 

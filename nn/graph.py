@@ -31,7 +31,7 @@ from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
 from ..graph.stored_layouts import StoredLayouts
-from ..graph.unsupported import GRAPH, refuse
+from ..graph.unsupported import GRAPH, PROXIES, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
@@ -44,20 +44,9 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..graph.hardware import Hardware
-    from ..graph.layouts import LayoutChoice
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
-
-# OneFlow's wrappers of what is assigned to a graph.
-_PROXIES = dict.fromkeys(
-    [
-        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
-        "ProxyParameterList", "ProxySequential", "ProxyTensor",
-    ],
-    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
-    "make settings on module.to(nn.graph.GraphModule)",
-)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -271,7 +260,7 @@ class Graph:
                 given = (args, kwargs)
                 # In a context of its own, which is left whole wherever an interrupt arrives.
                 found = copy_context().run(
-                    compile_graph, build, given, metas, state, self.config, self._zero
+                    compile_graph, build, given, metas, state, self.config, self._zero, self._stored
                 )
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
@@ -305,8 +294,7 @@ class Graph:
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         optimizers = [optim for optim, _ in self._optimizers]
         updates = Updating(optimizers, self._scaler) if optimizers else None
-        amp, stored = self.config.amp_dtype, self._stored
-        return State(tensors, paths, views, trained, updates, amp, scale, debug, stored)
+        return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
     def _count_step(self) -> list[Change]:
         """Lets the schedules go on after a call that trained."""
@@ -426,18 +414,6 @@ class Graph:
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
         return found
 
-    def best_layouts(
-        self, hardware: str | Path | Hardware | None = None, *, memory: float | None = None
-    ) -> LayoutChoice:
-        """The layouts of parameters and inputs for which a call would take the least time.
-
-        Nothing changes; it prints them. See `graph/simulator/graph_layouts.py`.
-        """
-        found: LayoutChoice = on_demand.simulator.graph_layouts(
-            self._latest("best_layouts"), hardware, memory, self.config.micro_batches
-        )
-        return found
-
     def summary(self) -> JobSummary:
         """What every rank holds and sends in a call of the latest used compiled graph; it prints.
 
@@ -505,4 +481,4 @@ class _Traced(Graph):
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(_PROXIES, __name__, name)
+    raise refuse(PROXIES, __name__, name)

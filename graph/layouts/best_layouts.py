@@ -15,6 +15,8 @@ from .elimination import TABLE_SIZE, solve
 from .layout_costs import LayoutCosts, ModelledCosts
 from .memory_budget import solve_within
 
+_ALONE = Training()
+
 
 @dataclass(frozen=True)
 class LayoutChoice:
@@ -43,7 +45,7 @@ def best_layouts(
     memory: float | None = None,
     parameters: Iterable[str] | None = None,
     inputs: bool = True,
-    training: Training = Training(),
+    training: Training = _ALONE,
     table_size: int = TABLE_SIZE,
 ) -> LayoutChoice:
     """The layouts that take the least time, of those that need at most `memory` bytes on a rank.

@@ -86,8 +86,8 @@ class CostGraph:
         self,
         program: Program,
         costs: LayoutCosts,
-        freedom: Freedom = Freedom(),
-        training: Training = Training(),
+        freedom: Freedom,
+        training: Training,
     ) -> None:
         self.flow = flow = LayoutGraph(program)
         self.program = program

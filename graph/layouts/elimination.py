@@ -189,16 +189,13 @@ class _Elimination:
 
     def _rank(self, node: int) -> tuple[float, float]:
         """The weight of the pairs that eliminating a node would join, and the size of its table."""
-        around = sorted(self._around[node])
-        logs = self._logs
-        new = sum(
-            [
-                logs[a] * logs[b]
-                for i, a in enumerate(around)
-                for b in around[i + 1 :]
-                if b not in self._around[a]
-            ]
-        )
+        logs, around = self._logs, self._around[node]
+        new, rest = 0.0, set(around)
+        for other in around:
+            rest.discard(other)
+            apart = rest - self._around[other]
+            if apart:
+                new += logs[other] * sum([logs[each] for each in apart])
         return round(new, 9), round(logs[node] + sum([logs[other] for other in around]), 9)
 
     def _eliminate(self, node: int, around: list[int]) -> float:

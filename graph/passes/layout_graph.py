@@ -1,4 +1,4 @@
-"""Layout graph: a program without the boxings that ops need, and the cost of layouts.
+"""Layout graph: a program without the boxings that ops need, and the layouts that ops may have.
 
 Nodes are steps: ops whose layouts can be chosen, moves (boxings that the user asked for), and
 others. Each node wants its inputs in some layouts and produces outputs in some. Where they differ,
@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
 
 from ...engine.meta import Meta
 from ...engine.op import Metas
 from ...engine.sbp import Sbp, broadcast, partial_sum, split
 from ...engine.signature_choice import legal_layouts, op_time
 from ..ir import Program, ProgramStep, Value
-from .pass_utils import is_boxing, time
+from .pass_utils import is_boxing
 
 _MOST_FORMS = 1024  # of an op; with more, those near its present one count
-Want: TypeAlias = tuple[Meta, int, "int | None"]  # the layout, the repetition and the stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +49,13 @@ class Node:
 
 
 class LayoutGraph:
-    """The nodes of a program, and for every value the layouts in which nodes want it."""
+    """The nodes of a program, and the layout of every value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.nodes: list[Node] = []
         self.meta: dict[int, Meta] = {}  # of each value, by number
-        self.wants: dict[int, dict[Want, int]] = {}
         self.maker: dict[int, Node] = {}
-        self.readers: dict[int, list[Node]] = {}
-        self.time = 0.0
         self._roots: dict[int, int] = {}  # by number of a value that a boxing for an op made
         self.boxings: dict[int, ProgramStep] = {}  # by number of what they make: those for ops
         self._forms: dict[object, tuple[Form, ...]] = {}
@@ -69,13 +64,6 @@ class LayoutGraph:
             self.meta[value.number] = value.meta
         for step in program.steps:
             self._add(step)
-        for value in program.wanted():
-            root = self.root(value)
-            near = self.near(value)
-            if near is not None:
-                self._want(root, (value.meta, near.again, near.stage), 1)
-        self.time = sum(node.form.time for node in self.nodes)
-        self.time += sum(self._boxing_time(number) for number in self.wants)
 
     def root(self, value: Value) -> int:
         """The number of the value that this one is, but for its layout."""
@@ -101,10 +89,6 @@ class LayoutGraph:
             self.meta[number] = meta
             self.maker[number] = node
             self._partials.update(sbp for sbp in meta.nd_sbp if sbp.is_partial)
-        for read in dict.fromkeys(reads):
-            if read is not None:
-                self.readers.setdefault(read, []).append(node)
-        self._note(node, 1)
 
     def _is_free(self, node: Node) -> bool:
         step = node.step
@@ -115,43 +99,9 @@ class LayoutGraph:
         metas = [meta for meta in node.form.inputs if meta is not None]
         return step.op is not None and bool(metas) and metas[0].placement is not None
 
-    # What is wanted.
-
-    def _want(self, number: int, want: Want, count: int) -> None:
-        wants = self.wants.setdefault(number, {})
-        wants[want] = wants.get(want, 0) + count
-        if not wants[want]:
-            del wants[want]
-
-    def _note(self, node: Node, count: int) -> None:
-        """Add (or with -1 take away) what a node wants."""
-        for number, meta in zip(node.reads, node.wanted, strict=True):
-            if number is not None and meta is not None:
-                self._want(number, (meta, node.step.again, node.step.stage), count)
-
-    def _boxing_time(self, number: int) -> float:
-        start = self.meta[number]
-        return sum([time(start, want[0]) for want in self.wants[number]])
-
-    def touched(self, node: Node) -> list[int]:
-        """The values whose boxing depends on the node's form."""
-        reads = [number for number in node.reads if number is not None]
-        return list(dict.fromkeys([*reads, *(n for n in node.makes if n in self.wants)]))
-
-    def apply(self, node: Node, form: Form) -> float:
-        """Lay the node out in another form; returns by how many seconds all takes longer."""
-        touched = self.touched(node)
-        change = form.time - node.form.time - sum([self._boxing_time(n) for n in touched])
-        self.lay(node, form)
-        change += sum([self._boxing_time(n) for n in touched])
-        self.time += change
-        return change
-
     def lay(self, node: Node, form: Form) -> None:
-        """Lay the node out in another form, with `time` left as it was."""
-        self._note(node, -1)
+        """Lay the node out in another form."""
         node.form = form
-        self._note(node, 1)
         for number, meta in zip(node.makes, form.outputs, strict=True):
             self.meta[number] = meta
 

@@ -3,6 +3,7 @@
 from math import prod
 
 import numpy as np
+import pipelines
 import pytest
 import torch
 from launched import run_ranks
@@ -13,6 +14,7 @@ from onefold.engine.sbp import short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.layouts import Training, best_layouts
 from onefold.graph.passes.layout_search import search_layouts
+from onefold.nn.graph_layouts import best_layouts as layouts_of
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
 F = nn.functional
@@ -232,6 +234,10 @@ def test_bad_input(world):
         graph._compile(x)
         with pytest.raises(OnefoldValueError, match="without the optimizers' steps"):
             best_layouts(graph.program)
+        with pytest.raises(OnefoldTypeError, match=r"needs an nn\.Graph, but got Mlp"):
+            layouts_of(Mlp(mesh_of(2), 64))
+        with pytest.raises(OnefoldValueError, match="h1000"):
+            layouts_of(graph, "h1000")
         graph.config.enable_zero()
         graph.config.enable_auto_parallel()
         graph.config.enable_auto_parallel_ignore_user_sbp_config()
@@ -305,6 +311,23 @@ def test_state_of_the_optimizer_follows(world):
         return found + [graph(x).numpy() for _ in range(3)]
 
     assert_same_training(run(True), run(False))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_stages(schedule, world):
+    spec = pipelines.Spec(([0, 1], [2, 3], [[4, 5], [6, 7]]), (0, 1, 0), shortcut=True)
+    changed = []
+
+    def change(graph):
+        graph.config.enable_auto_parallel()
+        graph.config.enable_auto_parallel_ignore_user_sbp_config()
+        changed.append(graph)
+
+    _, wanted = pipelines.run(spec, schedule, 4)
+    _, found = pipelines.run(spec, schedule, 4, change=change)
+    assert pipelines.differ(found, wanted, exact=False) == []
+    with pytest.raises(OnefoldRuntimeError, match="the graph has stages"):
+        layouts_of(changed[0])
 
 
 def test_boxings_in_build_are_chosen_too(world):

@@ -88,10 +88,9 @@ def layers(count, states=6):
     return made, costs, tables
 
 
-def test_equal_layers_are_computed_once():
+def test_layers_one_behind_the_other():
     made, costs, tables = layers(200)
-    solver = Solver(made)
-    found = solver.solve()
+    found = solve(made)
     # By dynamic programming: through a layer, and from layer to layer.
     first, second, third, skip, far = tables
     through = first[:, :, None, None] + second[None, :, :, None] + third[None, None]
@@ -101,7 +100,22 @@ def test_equal_layers_are_computed_once():
     for _ in range(200):
         best = (best[:, None] + through).min(0)
     assert found.cost == found.lower_bound == pytest.approx(best.min())
-    assert len(solver.tables.arrays) < len(made.costs)
+
+
+def test_what_is_equal_is_computed_once():
+    _, costs, tables = layers(1)
+
+    def tables_of(count):
+        made = CostNetwork()
+        for _ in range(count):
+            nodes = [made.node(costs) for _ in range(4)]
+            for (a, b), table in zip(product(nodes[:2], nodes[2:]), tables, strict=False):
+                made.edge(a, b, table)
+        solver = Solver(made)
+        return solver.solve().cost / count, len(solver.tables.arrays)
+
+    (one, few), (hundred, many) = tables_of(1), tables_of(100)
+    assert hundred == pytest.approx(one) and many == few
 
 
 def test_a_budget_that_nothing_meets():
