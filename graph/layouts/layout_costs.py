@@ -12,10 +12,10 @@ import torch
 
 from ...distributed.world import on_world_change
 from ...engine import boxing
+from ...engine.machine import machine
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, Sbp, split
-from ...engine.machine import machine
 from ...engine.signature_choice import op_time
 from ..ir import ProgramStep
 from ..passes.pass_utils import time

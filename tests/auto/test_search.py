@@ -25,13 +25,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
 
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 H100 = hardware.read("h100")
-# Slow enough that small models are not launches alone.
+# Slow enough that small models are not launches alone, and all of its memory is theirs.
 SLOW = replace(
     H100,
     name="slow",
     peak={dtype: rate / 1e5 for dtype, rate in H100.peak.items()},
     memory_bandwidth=H100.memory_bandwidth / 1e5,
     launch=1e-7,
+    context_bytes=0,
+    communicator_bytes=0,
     links=tuple(
         replace(link, bandwidth=link.bandwidth / 1e5, latency=1e-7, launch=1e-7)
         for link in H100.links
@@ -182,6 +184,11 @@ def test_no_strategy_written_by_hand_is_faster(name, size):
             times.append(graph.simulate(SLOW, memory=False).step_time)
     assert len(times) >= 5
     assert best.seconds <= min(times) * (1 + 1e-9)
+
+
+def test_the_driver_and_communicators_take_memory():
+    least = H100.context_bytes + H100.communicator_bytes
+    assert search("MLP", 4, hardware=H100).memory > least > search("MLP", 4).memory
 
 
 # What it is made of.
