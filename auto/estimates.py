@@ -112,8 +112,6 @@ class Estimator:
             kept = sum(stages[at].kept for at in own)
             working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
             before = gradients if c.micro_batches > 1 else 0.0
-            if before and c.schedule is None:  # the next micro-batch begins before they are reduced
-                before = float(sum(stages[at].weights for at in own))
             need = fixed + before + working + (held + _waiting(c, mesh)) * kept
             pairs = [(at, name) for at in own for name in parts[at]]
             share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0

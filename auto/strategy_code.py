@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from ..graph.schedules.named_schedules import schedule_named
+
 if TYPE_CHECKING:
     from .strategy import Strategy
 
@@ -54,9 +56,9 @@ def _placements(strategy: Strategy) -> list[str]:
         f'STAGES = [flow.placement("{strategy.device}", mesh) for mesh in MESHES]',
     ]
     if strategy.schedule is not None and len(strategy.parts) > strategy.meshes:
-        back = strategy.placements[strategy.meshes] is strategy.placements[strategy.meshes - 1]
         times = len(strategy.parts) // strategy.meshes
-        lines.append("STAGES += STAGES[::-1]" if back else f"STAGES *= {times}")
+        turns = schedule_named(strategy.schedule).turns
+        lines.append("STAGES += STAGES[::-1]" if turns else f"STAGES *= {times}")
     return lines
 
 

@@ -52,9 +52,11 @@ class Task:
 
     @property
     def tokens(self) -> int:
-        """The tokens of a step: the elements of a first input of integers, else rows."""
+        """The tokens of a step: numbers, or vectors at positions; of other inputs the rows."""
         first = self.batch[0]
-        return self.rows if first.dtype.is_floating_point else prod(first.shape)
+        if not first.dtype.is_floating_point:
+            return prod(first.shape)
+        return prod(first.shape[:2]) if len(first.shape) == 3 else self.rows
 
 
 @dataclass(frozen=True, slots=True)
