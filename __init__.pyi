@@ -28,6 +28,7 @@ from torch import (
 from . import (
     _C as _C,
     amp as amp,
+    auto as auto,
     backends as backends,
     boxing as boxing,
     checkpoint as checkpoint,

@@ -12,6 +12,7 @@ OPTIONS = {
     "llama.py": ["--strategy", "--ranks", "--graph", "--kv-heads", "--sample", "--curve"],
     "mnist.py": ["--strategy", "--ranks", "--graph", "--schedule"],
     "parallelism.py": ["--device"],
+    "plan_llama.py": ["--model", "--ranks", "--hardware", "--batch", "--memory", "--code"],
     "resnet.py": ["--strategy", "--ranks", "--graph", "--curve"],
     "train_gpt.py": ["--data", "--strategy", "--graph", "--micro-batches", "--resume", "--out"],
     "unet.py": ["--strategy", "--ranks", "--graph", "--picture", "--curve"],

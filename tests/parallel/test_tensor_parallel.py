@@ -58,6 +58,48 @@ def test_losses_and_gradients_are_those_of_one_device(block, world):
         assert_same(found, wanted)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_split_sequence_changes_nothing(block, world):
+    wanted = losses_and_gradients(*language_model(BLOCKS[block]), flow.tensor)
+    for ranks, sbp, axis in MESHES:
+        p = flow.placement("cpu", ranks)
+        model, *data = language_model(BLOCKS[block])
+        tensor_parallel(model, p, axis=axis, sequence_dim=1)
+        seen = []
+        model.norm.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0].sbp))
+        found = losses_and_gradients(
+            model, *data, lambda x, p=p, sbp=sbp: flow.tensor(x, placement=p, sbp=parse(sbp))
+        )
+        assert_same(found, wanted)
+        assert all(each[axis] == flow.sbp.split(1) for each in seen)
+
+
+def test_a_split_sequence_sends_as_many_bytes(world):
+    p = flow.placement("cpu", [0, 1])
+    sent = []
+    for sequence_dim in (None, 1):
+        model, *data = language_model(LlamaBlock)
+        tensor_parallel(model, p, sequence_dim=sequence_dim)
+        tokens, targets = (flow.tensor(x, placement=p, sbp=flow.sbp.broadcast) for x in data)
+        with flow.profiler.comm() as log:
+            loss_of(model, tokens, targets)
+        sent.append(log.total_bytes())
+    assert sent[1] <= sent[0]
+
+
+def test_stages_are_split_at_once(world):
+    places = [flow.placement("cpu", ranks) for ranks in ([0, 1], [2, 3])]
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    for layer, place in zip(model, places, strict=True):
+        layer.to_global(place, flow.sbp.broadcast)
+    tensor_parallel(model, plan={"0.*": COLUMN, "1.*": ROW})
+    assert [layer.weight.placement for layer in model] == places
+    assert [layer.weight.sbp[0].short for layer in model] == ["S0", "S1"]
+    model[1].to_global(flow.placement("cpu", [[2, 3], [4, 5]]), (flow.sbp.broadcast,) * 2)
+    with pytest.raises(PlacementError, match="other numbers of axes"):
+        tensor_parallel(model, plan={"0.*": COLUMN, "1.*": ROW})
+
+
 def test_the_table_decides(world):
     model, *_ = language_model(LlamaBlock)
     tensor_parallel(model, flow.placement("cpu", [[0, 1], [2, 3]]))
