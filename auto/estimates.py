@@ -111,7 +111,7 @@ class Estimator:
             fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
             kept = sum(stages[at].kept for at in own)
             working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
-            before = gradients if c.micro_batches > 1 else 0.0
+            before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
             need = fixed + before + working + (held + _waiting(c, mesh)) * kept
             pairs = [(at, name) for at in own for name in parts[at]]
             share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
@@ -129,7 +129,8 @@ class Estimator:
             memory.append(int(max(need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
             groups = self._reserved(c) - self.hardware.context_bytes  # at least none
-            least.append(int(fixed - groups + max(gradients, (held - 1) * given)))
+            made = min(gradients, sum(stages[at].weights for at in own))
+            least.append(int(fixed - groups + max(made, (held - 1) * given)))
             rate = max((_saving(costs.units[name]) for _, name in pairs), default=0.0)
             excess = fixed + held * kept - working - budget
             certain.append(excess / (held * rate) if excess > 0 and rate > 0 else 0.0)
@@ -167,14 +168,19 @@ class Estimator:
         weights = sum(stage.weights for stage in stages)
         persistent = sum(stage.persistent for stage in stages)
         states = costs.states * weights
-        gradients = float(weights)
+        gradients = float(sum(unit.gradients for stage in stages for unit in stage.units))
         if c.zero >= 1:
             states /= c.data
         if c.zero >= 2:
-            gradients /= c.data
+            gradients = weights / c.data
         if c.zero >= 3:
             persistent = persistent // c.data
         return persistent + states + self._reserved(c), gradients
+
+    def _adding(self, c: Candidate, stages: Sequence[_Stage], own: Sequence[int]) -> float:
+        """Bytes beside the gradients' sums while that of a micro-batch is added to one of them."""
+        sizes = [unit.gradients for at in own for unit in stages[at].units]
+        return 2.0 * max(sizes) if c.zero < 2 else 0.0
 
     def _reserved(self, c: Candidate) -> int:
         """Bytes of the driver and of the groups of ranks: along the axes, and to other stages."""

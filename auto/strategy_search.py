@@ -39,6 +39,7 @@ from .unit_costs import Measuring, Task, UnitCosts
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
 _SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
+_FULL = 0.97  # of the budget: what is left is not worth another plan
 _FIRST = 2  # simulations before estimates are trusted
 _PACKED = 6_000  # buffers of a call up to which an arena is laid out
 _MODULES = 64  # that are simulated before that, in smaller models
@@ -145,6 +146,7 @@ class _Search:
         self.unfit: dict[Strategy, int] = {}  # bytes of those that do not fit
         self.failed: dict[str, str] = {}
         self.done: set[Candidate] = set()
+        self.estimates: dict[Strategy, Estimate] = {}  # of those that were compiled
         self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
@@ -281,7 +283,17 @@ class _Search:
                 best = found
                 bar.set_postfix_str(f"{1e3 * best.seconds:,.4g} ms", refresh=False)
         bar.close()
-        return best
+        return None if best is None else self._relaxed(best)
+
+    def _relaxed(self, best: Priced) -> Priced:
+        """The same with fewer modules recomputed, where memory is left."""
+        late = time.perf_counter() - self.start > self.time_limit
+        if not best.strategy.recomputed or best.memory > _FULL * self.budget or late:
+            return best
+        before = self.estimates[best.strategy]
+        budget = before.memory + (_FULL * self.budget - best.memory)
+        priced, _ = self._price(self.estimator.estimate(before.candidate, budget))
+        return best if priced is None or priced.seconds > best.seconds else priced
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
         """The candidate with so many modules recomputed that it fits; None where none does."""
@@ -308,6 +320,7 @@ class _Search:
         None in place of what does not fit, and of the memory of what cannot be compiled.
         """
         strategy = self._strategy(estimate)
+        self.estimates[strategy] = estimate
         if strategy in self.priced:
             return self.priced[strategy], self.priced[strategy].memory
         if strategy in self.unfit:

@@ -72,6 +72,7 @@ class UnitCost:
     weights: int = 0  # bytes of parameters
     persistent: int = 0  # bytes of parameters, buffers and copies in half precision
     low: int = 0  # bytes of weights as steps read them
+    gradients: int = 0  # bytes of the weights' gradients as backward makes them
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,10 @@ class _Reading:
         kept = self._kept(first)
         given = self._given(first)
         weights, persistent, low = self._weights(first)
+        gradients: dict[str, int] = {}
+        for variable, value in self.captured.gradients:
+            unit = self._unit(variable.value.name) or first
+            gradients[unit] = gradients.get(unit, 0) + local_bytes(value.meta, 0)
         states = sum(local_bytes(value.meta, 0) for value in self.program.states)
         total = sum(weights.values())
         found = {}
@@ -152,7 +157,7 @@ class _Reading:
             found[name] = UnitCost(
                 forward, backward, forward_comm, backward_comm,
                 kept.get(like, 0), given.get(like, 0), weights.get(like, 0),
-                persistent.get(like, 0), low.get(like, 0),
+                persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
