@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, update_wrapper, wraps
@@ -43,6 +43,7 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..graph.hardware import Hardware
+    from ..graph.report import Searched
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -416,6 +417,27 @@ class Graph:
         compiled = self._latest("simulate")
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
         return found
+
+    def report(
+        self,
+        path: str | Path,
+        hardware: str | Path | Hardware | None = None,
+        *,
+        tokens: int | None = None,
+        memory: bool = True,
+        searched: Iterable[Searched] = (),
+    ) -> None:
+        """Write a page that shows the latest used compiled graph: it opens in any browser.
+
+        It has the simulated timeline, memory over time, bytes by link, and the layout of each
+        parameter, and needs no network. `hardware`, `tokens` and `memory` are those of `simulate`;
+        without hardware it is "this-machine" if that was measured, else there are no times.
+        `searched` are the strategies that were compared, the chosen one first: rows with a `name`,
+        `seconds`, `memory` and `description`. Raises OnefoldRuntimeError before the first compile,
+        OnefoldValueError for hardware that is unknown and a path that cannot be written.
+        """
+        compiled = self._latest("report")
+        on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)
 
     def summary(self) -> JobSummary:
         """What every rank holds and sends in a call of the latest used compiled graph; it prints.

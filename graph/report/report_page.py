@@ -1,0 +1,76 @@
+"""Report page: the data of a report in one HTML file, which needs no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+from ...errors import OnefoldValueError
+from ..compiled_graph import Compiled
+from ..hardware import Hardware
+from ..hardware.hardware_files import THIS_MACHINE, this_machine
+from ..simulator import simulate
+from .gather import gather
+from .report_data import Report, Searched
+
+_FOLDER = Path(__file__).parent
+_PLACE = re.compile(r"\{\{(title|style|script|data)\}\}")
+# What could end a script, and what JavaScript would read as ends of lines.
+_ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+
+
+def write(
+    path: str | Path,
+    title: str,
+    compiled: Compiled,
+    hardware: str | Path | Hardware | None = None,
+    tokens: int | None = None,
+    memory: bool = True,
+    searched: Iterable[Searched] = (),
+) -> None:
+    """Simulate a call and write its page; `nn.Graph.report` has the arguments."""
+    target = _checked(path)
+    if hardware is None and this_machine().exists():
+        hardware = THIS_MACHINE
+    if hardware is None and tokens is not None:
+        raise OnefoldValueError(
+            "report: tokens are counted per second, which needs hardware; name it with hardware="
+        )
+    simulation = None if hardware is None else simulate(compiled, hardware, tokens, memory=False)
+    text = page(gather(title, compiled, simulation, searched, memory))
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(target, str(error)) from error
+
+
+def page(report: Report) -> str:
+    """The page as a text of HTML. Texts of the data are escaped, whatever is in them."""
+    data = json.dumps(report.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "title": escape(report.title),
+        "style": (_FOLDER / "page.css").read_text(encoding="utf-8"),
+        "script": (_FOLDER / "page.js").read_text(encoding="utf-8"),
+        "data": data.translate(_ESCAPED),
+    }
+    template = (_FOLDER / "page.html").read_text(encoding="utf-8")
+    return _PLACE.sub(lambda found: parts[found[1]], template)
+
+
+def _checked(path: str | Path) -> Path:
+    """The path, if a file can be there: told before anything is computed."""
+    target = Path(path)
+    if target.is_dir():
+        raise _unwritable(target, "it is a folder")
+    if not target.parent.is_dir():
+        raise _unwritable(target, f"there is no folder {target.parent}")
+    return target
+
+
+def _unwritable(path: Path, why: str) -> OnefoldValueError:
+    return OnefoldValueError(
+        f"report: {path} cannot be written: {why}; give the path of a file in a folder that exists"
+    )
