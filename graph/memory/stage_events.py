@@ -27,16 +27,16 @@ def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]
 
 @dataclass(frozen=True)
 class StageWork:
-    """What the events of a rank are parts of."""
+    """What the events of the ranks of a stage are parts of."""
 
     actions: tuple[tuple[Action, int, int], ...]  # with its first event, and the one after its last
     sums: dict[int, Value]  # by number of a sum over micro-batches, what is added up
 
 
 def stage_work(plan: StagePlan, rank: int) -> StageWork:
-    """The actions among the events of `stage_events(plan, rank)`."""
+    """The actions among the events of `stage_events(plan, rank)`, for all ranks of its group."""
     events = _Events(plan, rank, True)
-    events.collect()
+    events.until_end()
     lengths = [1 if isinstance(each, Work) else len(each.steps) for each in events.work]
     at = [0, *accumulate(lengths)]
     spans = tuple([(action, at[first], at[end]) for action, first, end in events.spans])
@@ -64,7 +64,12 @@ class _Events:
 
     def events(self) -> list[Event]:
         staged = self.staged
-        kept = self.collect()
+        self.until_end()
+        kept = self._end()
+        fed = [v for step in staged.feeds for v in step.outputs]
+        for lane in range(self.count):
+            self._drop(fed, lane)
+        self._drop([v for step in staged.once for v in step.outputs], None)
         return events_of(
             self.work,
             self.rank,
@@ -74,8 +79,8 @@ class _Events:
             self.common,
         )
 
-    def collect(self) -> list[tuple[Value, Lane]]:
-        """Note all work; what stays."""
+    def until_end(self) -> None:
+        """Note the work of all micro-batches."""
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
         for step in (*staged.once, *staged.slices.steps):
@@ -92,12 +97,6 @@ class _Events:
             self._follow(each)
         for lane in lanes:
             self._add_up(self.sums.get(None, ()), lane)
-        kept = self._end()
-        fed = [v for step in staged.feeds for v in step.outputs]
-        for lane in lanes:
-            self._drop(fed, lane)
-        self._drop([v for step in staged.once for v in step.outputs], None)
-        return kept
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
         self.work.append(Work(step, lane))

@@ -16,7 +16,7 @@ from ..compiled_graph import Compiled
 from ..hardware import Hardware
 from ..hardware.hardware_record import Curve
 from ..job_summary import runs
-from ..memory.stage_events import stage_work
+from ..memory.stage_events import StageWork, stage_work
 from ..memory_traffic import local_bytes
 from ..simulator import Simulation
 from .event_clock import step_times
@@ -106,10 +106,14 @@ def _histories(
     compiled: Compiled, ranks: Sequence[tuple[int, ...]], timeline: Timeline | None
 ) -> tuple[Memory, ...]:
     history = MemoryHistory(compiled, len(ranks))
+    works: dict[tuple[int, ...], StageWork] = {}
     found = []
     for index, (rank, *_) in enumerate(ranks):
         plan = compiled.memory(rank)
-        work = None if compiled.stages is None else stage_work(compiled.stages, rank)
+        work, stages = None, _stages(compiled, rank)
+        if compiled.stages is not None:
+            work = works.get(stages) or stage_work(compiled.stages, rank)
+            works[stages] = work
         if timeline is None:
             times = np.arange(plan.steps + 1, dtype=np.float64)
         else:

@@ -21,9 +21,11 @@ from .report_data import LiveTensor, Memory
 
 PARAMETERS, BUFFERS, STATES, INPUTS = "parameters", "buffers", "optimizer states", "inputs"
 ACTIVATIONS, GRADIENTS, COMMUNICATION = "activations", "gradients", "communication"
-_DURING = (ACTIVATIONS, GRADIENTS, COMMUNICATION, INPUTS)  # of what a call allocates
+SLICES = "input slices"
+_DURING = (SLICES, ACTIVATIONS, GRADIENTS, COMMUNICATION)  # of what a call allocates
+_SAME_GRADIENT = ("boxing", "mul", "add")  # steps that add up, scale and move gradients
 _NAMED = 40  # tensors of a peak that are listed
-_POINTS = 20_000  # of the curves of all groups together
+_POINTS = 10_000  # of the curves of all groups together
 _MOST, _LEAST = 400, 60  # points of one curve
 
 
@@ -155,25 +157,46 @@ def _origins(compiled: Compiled) -> Iterable[tuple[int, _Origin]]:
     if staged is not None:
         programs += [staged.slices, staged.end.program]
         for value in staged.program.inputs:
-            yield value.number, _Origin(f"{value.name}, of a micro-batch", INPUTS, value.meta)
-    gradients = {v.number: variable.value.name for variable, v in compiled.program.gradients}
+            yield value.number, _Origin(f"slice of {value.name}", SLICES, value.meta)
     for program in programs:
+        gradients = dict(_gradients(program))
         for step in program.steps:
             for value in step.outputs:
-                given = gradients.get(value.number)
-                name = f"gradient of {given}" if given else _name(step)
-                yield value.number, _Origin(name, _kind(step, value), value.meta)
+                name = gradients.get(value.number) or _name(step)
+                yield value.number, _Origin(name, _kind(step), value.meta)
     for step in () if staged is None else staged.slices.steps:
         for value in step.outputs:
-            yield value.number, _Origin("a part of the inputs", INPUTS, value.meta)
+            yield value.number, _Origin("slice of the inputs", SLICES, value.meta)
 
 
 def _name(step: ProgramStep) -> str:
     return f"{step.scope}: {step.name}" if step.scope else step.name
 
 
-def _kind(step: ProgramStep, value: Value) -> str:
-    if step.name == "boxing":
+def _gradients(program: Program) -> Iterable[tuple[int, str]]:
+    """The names of gradients, by the number of the value in each form that it takes."""
+    makers = program.makers()
+    for variable, value in program.gradients:
+        name = f"gradient of {variable.value.name}"
+        left = [value]
+        while left:
+            value = left.pop()
+            yield value.number, name
+            maker = makers.get(value.number)
+            if maker is None:
+                continue
+            if maker.name in _SAME_GRADIENT:
+                left += maker.reads()
+            elif maker.name == "unflatten_gradients":
+                flat = makers.get(maker.source.number)
+                while flat is not None and flat.start is not None:
+                    flat = makers.get(flat.source.number)
+                if flat is not None and flat.name == "flatten_gradients":
+                    left.append(list(flat.reads())[maker.outputs.index(value)])
+
+
+def _kind(step: ProgramStep) -> str:
+    if step.start is not None:
         return COMMUNICATION
     if step.scope == UPDATE or (step.backward and not step.again):
         return GRADIENTS

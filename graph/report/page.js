@@ -1,6 +1,13 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  // Several records come as their keys and rows.
+  const records = (node) => {
+    if (node === null || typeof node !== "object") return node;
+    if (Array.isArray(node)) return typeof node[0] === "object" ? node.map(records) : node;
+    if (node.rows) return node.rows.map((row) => Object.fromEntries(node.keys.map((key, i) => [key, records(row[i])])));
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, records(value)]));
+  };
+  const data = records(JSON.parse(document.getElementById("data").textContent));
   const { totals, groups, timeline, memory, traffic, parameters, machine, searched } = data;
 
   // Building blocks. Texts of the data only ever become text nodes.
@@ -62,15 +69,15 @@
   const FIXED = {
     forward: "forward", backward: "backward", weights: "weights", update: "update", inputs: "inputs", send: "send",
     compute: "forward", communication: "collective", waiting: "inputs",
-    parameters: "forward", "optimizer states": "weights", buffers: "inputs", activations: "backward",
-    gradients: "update",
+    parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "inputs", activations: "backward",
+    gradients: "update", all_gather: "weights", reduce_scatter: "gold", all_to_all: "olive", transfer: "send",
   };
   const variable = (kind) => `--${FIXED[kind] ?? "collective"}`;
   const dot = (kind) => el("i", { class: "dot", colour: `var(${variable(kind)})`, "aria-hidden": "true" });
   let paint = {};
   const readColours = () => {
     const style = getComputedStyle(document.documentElement);
-    const names = "page surface raised ink quiet line strong accent forward backward weights update inputs send collective warning".split(" ");
+    const names = "page surface raised ink quiet line strong accent forward backward weights update inputs send collective gold olive warning".split(" ");
     paint = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   };
   const colourOf = (kind) => paint[FIXED[kind] ?? "collective"];
@@ -120,7 +127,7 @@
     const width = clamp(to - from, Math.min(end, 20), end);
     view.from = clamp(from, 0, end - width);
     view.to = view.from + width;
-    $("window").value = view.from <= 0 && view.to >= end ? "" : `${moment(view.from)} to ${moment(view.to)}`;
+    if ($("window")) $("window").value = view.from <= 0 && view.to >= end ? "" : `${moment(view.from)} to ${moment(view.to)}`;
     redraw();
   };
   const zoom = (factor, at = (view.from + view.to) / 2) =>
@@ -216,16 +223,17 @@
     tile("bubble", "Bubble", known ? percent(totals.step_time ? totals.bubble / totals.step_time : 0) : null, `${seconds(totals.bubble)} in which all wait`, totals.bubble);
     if (totals.memory != null) {
       const over = machine && totals.memory > machine.memory_bytes;
-      const note = machine ? `${over ? "more than" : "of"} the ${bytes(machine.memory_bytes)} of a device` : "of the rank that needs most";
+      const note = machine ? `${over ? "more than" : "of"} ${bytes(machine.memory_bytes)}` : "of the rank that needs most";
       tile("peak", "Peak memory", bytes(totals.memory), note, totals.memory, over);
     }
     tile("received", "Received", bytes(totals.received), "by all ranks together", totals.received);
-    tile("count", "Parameters", large(totals.parameters), `${count(totals.parameters)} numbers`, totals.parameters);
+    tile("count", "Parameters", large(totals.parameters), count(totals.parameters), totals.parameters);
   };
 
   // The timeline.
 
-  const HEIGHT = { ruler: 26, compute: 20, communication: 9, gap: 9 };
+  const HEIGHT = { ruler: 26, gap: 9, compute: 20, communication: 9 }; // more where there are few rows
+  if (groups.length <= 8) Object.assign(HEIGHT, groups.length <= 4 ? { compute: 32, communication: 16 } : { compute: 26, communication: 12 });
   const rows = []; // one for each track, by group
   const showTimeline = () => {
     if (!timeline) {
@@ -329,9 +337,10 @@
             pen.fillStyle = paint.surface;
             pen.fillRect(x, top_, 0.75, h);
           }
-          if (w > 30 && h > 12) {
+          if (w > 14 && h > 12) { // the name, or what tells neighbours apart
+            const text = [label.name, label.name.split(".").at(-1)].find((t) => pen.measureText(t).width < w - 8);
             pen.fillStyle = light(colour) ? "#0b0d11" : "#ffffff";
-            pen.fillText(fitted(pen, label.name, w - 8), x + 5, top_ + h / 2 + 0.5);
+            pen.fillText(text ?? (w > 60 ? fitted(pen, label.name, w - 8) : ""), x + 5, top_ + h / 2 + 0.5);
           }
           [last, before] = [x, i];
         }
@@ -368,7 +377,7 @@
       const label = labelOf(selected);
       const [start, stop] = [row.start[selected.index], row.stop[selected.index]];
       const group = groups[row.group];
-      const slowed = label.seconds > 0 && (stop - start) / 1e9 > label.seconds * 1.0005 + 1e-9;
+      const slowed = stop - start > label.alone * 1.0005 + 2;
       details(aside, label.name, label.kind, [
         ["Kind", spaced(label.kind)],
         ["Module", label.module || null],
@@ -377,7 +386,7 @@
         [group.stages.length ? "Ranks" : "Count", group.stages.length ? group.ranks : count(group.count)],
         ["Begins at", seconds(start / 1e9)],
         ["Takes", seconds((stop - start) / 1e9)],
-        ["Alone", slowed ? seconds(label.seconds) : null],
+        ["Alone", slowed ? seconds(label.alone / 1e9) : null],
         [label.kind === "send" ? "Sends" : "Receives", label.nbytes ? bytes(label.nbytes) : null],
       ]);
     };
@@ -679,11 +688,11 @@
     }
     const most = Math.max(...traffic.map((t) => t.total));
     fill($("links"), ["Collective", "Link", "All ranks", "Busiest rank", ""], traffic.map((t) => el("tr", {},
-      el("th", { scope: "row" }, dot(t.kind === "transfer" ? "send" : t.kind), " ", spaced(t.kind)),
+      el("th", { scope: "row" }, dot(t.kind), " ", spaced(t.kind)),
       el("td", {}, t.link),
       el("td", { class: "number", "data-value": t.total }, bytes(t.total)),
       el("td", { class: "number", "data-value": t.most }, bytes(t.most)),
-      el("td", { class: "bars" }, bar([[t.kind === "transfer" ? "send" : t.kind, t.total]], most)),
+      el("td", { class: "bars" }, bar([[t.kind, t.total]], most)),
     )), [2, 3]);
   };
 

@@ -6,6 +6,7 @@ not known, such as times without hardware.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Protocol, TypeAlias
 
@@ -54,7 +55,7 @@ class Label:
     kind: str
     module: str
     nbytes: int  # received; sent by what sends
-    seconds: float  # when nothing slows it down
+    alone: int  # the duration when nothing slows it down
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class Report:
     searched: tuple[Candidate, ...]
 
     def as_json(self) -> dict[str, Json]:
-        """The tree as dicts, lists, texts and numbers."""
+        """The tree as dicts, lists, texts and numbers; several records are keys and rows."""
         found = _plain(self)
         assert isinstance(found, dict)
         return found
@@ -224,4 +225,12 @@ def _plain(node: object) -> Json:
     assert isinstance(node, (tuple, list)), node
     if all(type(each) is int for each in node):
         return list(node)
+    first = node[0]
+    if is_dataclass(first) and not isinstance(first, type):
+        keys = [each.name for each in fields(first)]
+        return {"keys": list(keys), "rows": [_row(each, keys) for each in node]}
     return [_plain(each) for each in node]
+
+
+def _row(record: object, keys: Sequence[str]) -> Json:
+    return [_plain(getattr(record, key)) for key in keys]

@@ -22,7 +22,7 @@ def simulated(simulation: Simulation) -> Timeline:
     for task, start, end in zip(line.tasks, line.starts, line.ends, strict=True):
         about = task.about
         kind = about.kind or task.stream
-        label = Label(task.name, kind, about.module, about.nbytes, task.seconds)
+        label = Label(task.name, kind, about.module, about.nbytes, _ticks(task.seconds))
         lanes[task.lane].append((start, end, label))
     return _timeline("s", simulation.step_time, lanes)
 
@@ -35,7 +35,7 @@ def scheduled(plan: StagePlan, groups: Sequence[int | None]) -> Timeline:
         events = []
         for action in () if group is None else plan.schedule.ranks[group]:
             start, end = found.spans[action]
-            events.append((start, end, Label(str(action), KINDS[action.kind], "", 0, end - start)))
+            events.append((start, end, Label(str(action), KINDS[action.kind], "", 0, _ticks(end - start))))
         lanes[index, "compute"] = events
     return _timeline("", found.makespan, lanes)
 
@@ -63,9 +63,14 @@ def _timeline(
         numbers: list[int] = []
         before = 0
         for start, end, label in events:
-            begins, ends = round(1e9 * start), round(1e9 * end)
+            begins, ends = _ticks(start), _ticks(end)
             number = labels.setdefault(label, len(labels))
             numbers += (number, begins - before, ends - begins)
             before = ends
         tracks.append(Track(group, stream, tuple(numbers)))
     return Timeline(unit, span, tuple(labels), tuple(tracks))
+
+
+def _ticks(time: float) -> int:
+    """Whole nanoseconds."""
+    return round(1e9 * time)
