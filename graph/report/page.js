@@ -498,6 +498,8 @@
 
   // Memory.
 
+  const layersAt = (m, i) => // the bytes of each kind that has any
+    [...Object.entries(m.constant), ...Object.entries(m.series).map(([kind, values]) => [kind, values[i] ?? 0])].filter(([, n]) => n);
   let showMemory = () => {};
   const prepareMemory = () => {
     if (!memory.length) {
@@ -602,7 +604,7 @@
     const at = (i) => {
       const m = memory[chosen];
       cursor = i;
-      const values = layers(m).map(([kind, v]) => [kind, v[i] ?? 0]).filter(([, n]) => n);
+      const values = layersAt(m, i);
       const peak = m.times[i] === m.peak_at;
       const box_ = $("moment");
       details(box_, peak ? "At the peak" : `At ${moment(m.times[i] ?? 0)}`, null, [
@@ -675,7 +677,7 @@
       ...(timed ? [g.compute, g.communication, g.waiting].map((t) => el("td", { class: "number", "data-value": t }, seconds(t))) : []),
       el("td", { class: "number", "data-value": g.received }, bytes(g.received)),
       memory.length ? el("td", { class: "number", "data-value": g.memory }, bytes(g.memory)) : null,
-      memory.length ? el("td", { class: "bars" }, bar([...Object.entries(memory[i].constant), ["activations", g.memory - sum(Object.values(memory[i].constant))]], peak)) : null,
+      memory.length ? el("td", { class: "bars" }, bar(layersAt(memory[i], memory[i].times.indexOf(memory[i].peak_at)), peak)) : null,
     ));
     const titles = head.filter(Boolean);
     fill($("groups"), titles, body, titles.map((t, i) => i).filter((i) => i > Number(staged) && !["Of a device", "Compared"].includes(titles[i])));

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldTypeError, OnefoldValueError
 from ..compiled_graph import Compiled
 from ..hardware import Hardware
 from ..hardware.hardware_files import THIS_MACHINE, this_machine
@@ -62,11 +62,16 @@ def page(report: Report) -> str:
 
 def _checked(path: str | Path) -> Path:
     """The path, if a file can be there: told before anything is computed."""
+    if not isinstance(path, (str, Path)):
+        raise OnefoldTypeError(f"report needs a path, but got {type(path).__name__}")
     target = Path(path)
-    if target.is_dir():
-        raise _unwritable(target, "it is a folder")
-    if not target.parent.is_dir():
-        raise _unwritable(target, f"there is no folder {target.parent}")
+    try:
+        if target.is_dir():
+            raise _unwritable(target, "it is a folder")
+        if not target.parent.is_dir():
+            raise _unwritable(target, f"there is no folder {target.parent}")
+    except OSError as error:
+        raise _unwritable(target, str(error)) from error
     return target
 
 
