@@ -20,8 +20,8 @@ from pathlib import Path
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --mute-audio "
-    "--disable-background-networking --disable-component-update --disable-extensions --disable-sync "
-    "--no-default-browser-check --hide-scrollbars --force-device-scale-factor=1 "
+    "--disable-background-networking --disable-component-update --disable-extensions "
+    "--disable-sync --no-default-browser-check --hide-scrollbars --force-device-scale-factor=1 "
     "--remote-debugging-pipe"
 ).split()
 SECONDS = 60.0  # that one answer may take
@@ -118,6 +118,11 @@ class Browser:
         typed = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
         self.call("Input.dispatchKeyEvent", **what, **typed)
         self.call("Input.dispatchKeyEvent", **what, type="keyUp")
+        self.settle()
+
+    def type(self, text):
+        """Put a text in where the focus is."""
+        self.call("Input.insertText", text=text)
         self.settle()
 
     def mouse(self, kind, x, y, **more):

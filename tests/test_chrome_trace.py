@@ -1,6 +1,5 @@
 """Traces keep to the Trace Event Format, so that Perfetto and chrome://tracing show them right."""
 
-import itertools
 import json
 import random
 import time
@@ -12,6 +11,7 @@ import onefold as flow
 from onefold import profiler
 from onefold.profiler import chrome_trace
 from onefold.profiler.events import Event
+
 
 def exported(prof, tmp_path):
     prof.export_chrome_trace(tmp_path / "trace.json")

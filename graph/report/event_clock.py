@@ -1,7 +1,7 @@
 """Event clock: when the steps of a memory plan are done, by the events of a timeline.
 
-A memory plan counts steps, a timeline has tasks: the steps themselves, or with stages whole actions.
-Inside an action its steps are spread evenly.
+A memory plan counts steps. The tasks of a timeline are these steps, or with stages whole actions;
+inside an action its steps are spread evenly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gathers the data of a report: from a compiled graph, and from its simulation where there is one."""
+"""Gathers the data of a report: from a compiled graph, and from its simulation if there is one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def gather(
             received=sum(group.count * group.received for group in groups),
             memory=max((peak for peak in peaks if peak is not None), default=None),
             schedule="" if schedule is None else schedule.name,
-            micro_batches=compiled.program.micro_batches if schedule is None else schedule.micro_batches,
+            micro_batches=(schedule or compiled.program).micro_batches,
             stages=0 if schedule is None else schedule.stages,
         ),
         groups=groups,
@@ -88,7 +88,8 @@ def _ranks(compiled: Compiled, simulation: Simulation | None) -> list[tuple[int,
     """The ranks of each group."""
     if simulation is not None:
         return [group.ranks for group in simulation.groups]
-    return [group.ranks for group in compiled.summary.groups]
+    # Where everything is local, one rank stands for all.
+    return [group.ranks for group in compiled.summary.groups] or [(0,)]
 
 
 def _timeline(
@@ -133,7 +134,8 @@ def _groups(
     for index, (each, peak) in enumerate(zip(ranks, peaks, strict=True)):
         times = None if simulation is None else simulation.groups[index]
         if times is None:
-            received = compiled.summary.groups[index].received
+            group = compiled.summary.group(each[0])
+            received = 0 if group is None else group.received
         else:
             received = sum(times.traffic.values())
         found.append(

@@ -107,7 +107,8 @@ class MemoryHistory:
         return live, others
 
     def _origin(self, buffer: Buffer, sums: Mapping[int, Value]) -> _Origin:
-        number = buffer.key[0] if isinstance(buffer.key, tuple) else None
+        assert isinstance(buffer.key, tuple)  # with the lane
+        number: int = buffer.key[0]
         if (added := sums.get(number)) is not None:
             origin = self._origins[added.number]
             return _Origin(f"sum of {origin.name}", GRADIENTS, origin.meta)

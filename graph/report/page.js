@@ -124,7 +124,8 @@
   const view = { from: 0, to: end };
   const moment = (ns) => (steps ? `step ${count(Math.round(ns / 1e9) + 1)}` : seconds(ns / 1e9));
   const setView = (from, to) => {
-    const width = clamp(to - from, Math.min(end, 20), end);
+    const asked = clamp(to - from, Math.min(end, 20), end);
+    const width = asked > end * (1 - 1e-9) ? end : asked; // whatever zooming in and out leaves
     view.from = clamp(from, 0, end - width);
     view.to = view.from + width;
     if ($("window")) $("window").value = view.from <= 0 && view.to >= end ? "" : `${moment(view.from)} to ${moment(view.to)}`;
@@ -193,7 +194,7 @@
   let chosen = 0; // the number of the group whose memory is shown
   const choose = (number) => {
     chosen = number;
-    $("memory-group").value = String(number);
+    if (memory.length) $("memory-group").value = String(number);
     for (const [i, row] of [...$("groups").querySelectorAll("tbody tr")].entries()) row.classList.toggle("chosen", i === number);
     showMemory();
     redraw();

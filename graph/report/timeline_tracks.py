@@ -1,4 +1,4 @@
-"""Timeline tracks: the events of a simulation, or of a schedule alone, as short lists of numbers."""
+"""Timeline tracks: the events of a simulation, or of a schedule alone, as lists of numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def scheduled(plan: StagePlan, groups: Sequence[int | None]) -> Timeline:
         events = []
         for action in () if group is None else plan.schedule.ranks[group]:
             start, end = found.spans[action]
-            events.append((start, end, Label(str(action), KINDS[action.kind], "", 0, _ticks(end - start))))
+            events.append(
+                (start, end, Label(str(action), KINDS[action.kind], "", 0, _ticks(end - start)))
+            )
         lanes[index, "compute"] = events
     return _timeline("", found.makespan, lanes)
 

@@ -133,7 +133,9 @@ def test_memory_adds_up_to_the_planned_peak(world, name, tmp_path):
         assert constant + curves.sum(0).max() == memory["peak"]
         times = memory["times"]
         assert times == sorted(times)
-        assert times[curves.sum(0).argmax()] == memory["peak_at"] <= 1e9 * data["totals"]["step_time"]
+        assert (
+            times[curves.sum(0).argmax()] == memory["peak_at"] <= 1e9 * data["totals"]["step_time"]
+        )
         named = sum(each["nbytes"] for each in memory["live"])
         assert named + sum(nbytes for _, nbytes in memory["others"].values()) == memory["peak"]
         for kind, curve in memory["series"].items():
@@ -218,7 +220,7 @@ def test_texts_are_escaped(world, tmp_path):
     report = gather("x", graph._latest("test"))
     titled = page(replace(report, title=HOSTILE))
     assert titled.count("<script") == titled.count("</script>") == 2
-    assert "<h1 id=\"title\">&lt;/script&gt;" in titled
+    assert '<h1 id="title">&lt;/script&gt;' in titled
 
 
 def test_the_page_names_no_other_address(world, tmp_path):
