@@ -30,7 +30,7 @@ from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
-from ..graph.unsupported import GRAPH, refuse
+from ..graph.unsupported import GRAPH, PROXIES, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
@@ -47,16 +47,6 @@ if TYPE_CHECKING:
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
-
-# OneFlow's wrappers of what is assigned to a graph.
-_PROXIES = dict.fromkeys(
-    [
-        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
-        "ProxyParameterList", "ProxySequential", "ProxyTensor",
-    ],
-    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
-    "make settings on module.to(nn.graph.GraphModule)",
-)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -427,14 +417,13 @@ class Graph:
         memory: bool = True,
         searched: Iterable[Searched] = (),
     ) -> None:
-        """Write a page that shows the latest used compiled graph: it opens in any browser.
+        """Write an HTML page that shows the latest used compiled graph, and needs no network.
 
-        It has the simulated timeline, memory over time, bytes by link, and the layout of each
-        parameter, and needs no network. `hardware`, `tokens` and `memory` are those of `simulate`;
-        without hardware it is "this-machine" if that was measured, else there are no times.
-        `searched` are the strategies that were compared, the chosen one first: rows with a `name`,
-        `seconds`, `memory` and `description`. Raises OnefoldRuntimeError before the first compile,
-        OnefoldValueError for hardware that is unknown and a path that cannot be written.
+        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware it is
+        "this-machine" if that was measured, else there are no times. `searched` are strategies that
+        were compared, the chosen one first: rows with `name`, `seconds`, `memory`, `description`.
+        Raises OnefoldRuntimeError before the first compile, OnefoldValueError for unknown hardware
+        and a path that cannot be written.
         """
         compiled = self._latest("report")
         on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)
@@ -506,4 +495,4 @@ class _Traced(Graph):
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(_PROXIES, __name__, name)
+    raise refuse(PROXIES, __name__, name)

@@ -69,7 +69,7 @@
   const FIXED = {
     forward: "forward", backward: "backward", weights: "weights", update: "update", inputs: "inputs", send: "send",
     compute: "forward", communication: "collective", waiting: "inputs",
-    parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "inputs", activations: "backward",
+    parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "olive", activations: "backward",
     gradients: "update", all_gather: "weights", reduce_scatter: "gold", all_to_all: "olive", transfer: "send",
   };
   const variable = (kind) => `--${FIXED[kind] ?? "collective"}`;
@@ -221,7 +221,7 @@
     if (totals.tokens_per_second != null)
       tile("tokens", "Tokens per second", count(Math.round(totals.tokens_per_second)), `${count(totals.tokens)} in a call`, totals.tokens_per_second);
     tile("mfu", "Model flop utilization", known ? percent(totals.mfu) : null, "of the peak of all ranks", totals.mfu);
-    tile("bubble", "Bubble", known ? percent(totals.step_time ? totals.bubble / totals.step_time : 0) : null, `${seconds(totals.bubble)} in which all wait`, totals.bubble);
+    tile("bubble", "Bubble", known ? percent(totals.step_time ? totals.bubble / totals.step_time : 0) : null, `${seconds(totals.bubble)} of waiting`, totals.bubble);
     if (totals.memory != null) {
       const over = machine && totals.memory > machine.memory_bytes;
       const note = machine ? `${over ? "more than" : "of"} ${bytes(machine.memory_bytes)}` : "of the rank that needs most";
@@ -339,9 +339,10 @@
             pen.fillRect(x, top_, 0.75, h);
           }
           if (w > 14 && h > 12) { // the name, or what tells neighbours apart
-            const text = [label.name, label.name.split(".").at(-1)].find((t) => pen.measureText(t).width < w - 8);
+            const texts = w > 60 ? [label.name, fitted(pen, label.name, w - 8)] : [label.name.split(".").at(-1)];
+            const text = texts.find((t) => pen.measureText(t).width < w - 8);
             pen.fillStyle = light(colour) ? "#0b0d11" : "#ffffff";
-            pen.fillText(text ?? (w > 60 ? fitted(pen, label.name, w - 8) : ""), x + 5, top_ + h / 2 + 0.5);
+            pen.fillText(text ?? "", x + 5, top_ + h / 2 + 0.5);
           }
           [last, before] = [x, i];
         }
@@ -537,7 +538,7 @@
       const toY = (n) => space.top + height * (1 - n / most);
       ruler(pen, space.left, width, space.top + height, space.top);
       const unit = 1024 ** clamp(Math.floor(Math.log2(most) / 10), 0, 5);
-      const raw = most / unit / 4;
+      const raw = most / unit / 5;
       const power = 10 ** Math.floor(Math.log10(raw));
       const each = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= raw) * unit;
       for (let at = 0; at <= most; at += each) {

@@ -13,7 +13,7 @@ from ..compiled_graph import Compiled
 from ..hardware import Hardware
 from ..hardware.hardware_files import THIS_MACHINE, this_machine
 from ..simulator import simulate
-from .gather import gather
+from .report_contents import gather
 from .report_data import Report, Searched
 
 _FOLDER = Path(__file__).parent

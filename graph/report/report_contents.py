@@ -1,4 +1,4 @@
-"""Gathers the data of a report: from a compiled graph, and from its simulation if there is one."""
+"""Report contents: gathered from a compiled graph, and from its simulation if there is one."""
 
 from __future__ import annotations
 
