@@ -252,17 +252,17 @@
       const its = [...(by.get(number) ?? [])].sort((a, b) => (a.stream === "compute" ? -1 : 1) - (b.stream === "compute" ? -1 : 1));
       let y = top;
       for (const track of its) {
-        const n = track.events.length / 3;
-        const [label, start, stop] = [new Int32Array(n), new Float64Array(n), new Float64Array(n)];
+        const n = track.events.length / 4;
+        const [label, micro, start, stop] = [new Int32Array(n), new Int32Array(n), new Float64Array(n), new Float64Array(n)];
         for (let i = 0, now = 0; i < n; i += 1) {
-          label[i] = track.events[3 * i];
-          start[i] = now + track.events[3 * i + 1];
-          now = stop[i] = start[i] + track.events[3 * i + 2];
+          const [number, wait, length, batch] = track.events.slice(4 * i, 4 * i + 4);
+          [label[i], micro[i], start[i]] = [number, batch, now + wait];
+          now = stop[i] = start[i] + length;
           const kind = timeline.labels[label[i]].kind;
           kinds.set(kind, true);
         }
         const height = HEIGHT[track.stream] ?? HEIGHT.compute;
-        rows.push({ group: number, stream: track.stream, label, start, stop, n, y, height });
+        rows.push({ group: number, stream: track.stream, label, micro, start, stop, n, y, height });
         y += height + 2;
       }
       top = Math.max(y, top + HEIGHT.compute) + HEIGHT.gap;
@@ -288,6 +288,7 @@
       }
       return low;
     };
+    const nameOf = (row, i) => timeline.labels[row.label[i]].name + (row.micro[i] < 0 ? "" : row.micro[i]);
     const labelOf = (at) => timeline.labels[rows[at.row].label[at.index]];
     const block = (pen, row, i, offset) => {
       const x = toX(row.start[i]);
@@ -339,7 +340,8 @@
             pen.fillRect(x, top_, 0.75, h);
           }
           if (w > 14 && h > 12) { // the name, or what tells neighbours apart
-            const texts = w > 60 ? [label.name, fitted(pen, label.name, w - 8)] : [label.name.split(".").at(-1)];
+            const name = nameOf(row, i);
+            const texts = w > 60 ? [name, fitted(pen, name, w - 8)] : [row.micro[i] < 0 ? name : String(row.micro[i])];
             const text = texts.find((t) => pen.measureText(t).width < w - 8);
             pen.fillStyle = light(colour) ? "#0b0d11" : "#ffffff";
             pen.fillText(text ?? "", x + 5, top_ + h / 2 + 0.5);
@@ -380,8 +382,10 @@
       const [start, stop] = [row.start[selected.index], row.stop[selected.index]];
       const group = groups[row.group];
       const slowed = stop - start > label.alone * 1.0005 + 2;
-      details(aside, label.name, label.kind, [
+      const micro = row.micro[selected.index];
+      details(aside, nameOf(row, selected.index), label.kind, [
         ["Kind", spaced(label.kind)],
+        ["Micro-batch", micro < 0 ? null : String(micro)],
         ["Module", label.module || null],
         ["Stream", row.stream],
         [group.stages.length ? "Stage" : "Ranks", group.stages.length ? group.stages.join(", ") : group.ranks],
@@ -431,7 +435,7 @@
       const [row, label] = [rows[found.row], labelOf(found)];
       const parts = [seconds((row.stop[found.index] - row.start[found.index]) / 1e9), spaced(label.kind)];
       if (label.nbytes) parts.push(bytes(label.nbytes));
-      tip.replaceChildren(el("b", {}, label.name), parts.join(" · "), ...(label.module ? [el("br"), label.module] : []));
+      tip.replaceChildren(el("b", {}, nameOf(row, found.index)), parts.join(" · "), ...(label.module ? [el("br"), label.module] : []));
       tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
       tip.style.top = `${event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18}px`;
     });
@@ -723,7 +727,7 @@
         if (key === "stage") return el("td", { class: "number" }, p.stages.join(", "));
         if (key === "shape") return el("td", { class: "number" }, p.shape.length ? p.shape.map(count).join(" × ") : "scalar");
         if (key === "nbytes" || key === "state") return el("td", { class: "number", "data-value": p[key] }, p[key] ? bytes(p[key]) : "–");
-        return el("td", { class: key === "sbp" ? "name" : null }, p[key]);
+        return el("td", { class: key === "sbp" ? "name" : null }, key === "kind" ? p.kind.replace(/s$/, "") : p[key]);
       })));
       const head = columns.map(([key, title]) => el("th", { scope: "col", class: ["stage", "shape", "nbytes", "state"].includes(key) ? "number" : null, "aria-sort": key === sort ? (up ? "ascending" : "descending") : null },
         el("button", { type: "button", "data-key": key, on: { click: () => {

@@ -51,7 +51,7 @@ class Group:
 class Label:
     """What several events have in common."""
 
-    name: str
+    name: str  # before the number of the micro-batch
     kind: str
     module: str
     nbytes: int  # received; sent by what sends
@@ -62,8 +62,8 @@ class Label:
 class Track:
     """The events of one stream of a group, in order.
 
-    `events` are flat triples: the number of a label, the time since the event before ended, and the
-    duration.
+    `events` has four numbers for each: that of its label, the time since the event before ended,
+    the duration, and the micro-batch, -1 for none.
     """
 
     group: int

@@ -24,6 +24,7 @@ class About:
     kind: str = ""  # what all tasks of its colour have in common, such as "forward"
     module: str = ""
     nbytes: int = 0  # received; sent by what sends
+    micro_batch: int | None = None  # with whose number the name ends
 
 
 _NOTHING = About()

@@ -63,7 +63,7 @@ class _Adding:
         for each in () if group is None else self.plan.instructions[group]:
             if isinstance(each, Action):
                 seconds, received = self._action(index, each)
-                about = About(_KINDS[each.kind], nbytes=received)
+                about = About(_KINDS[each.kind], nbytes=received, micro_batch=each.micro_batch)
                 number = self.tasks.add(index, "compute", str(each), seconds, about=about)
                 self.waiting.append((number, each))
             elif each.kind == "send":
@@ -109,13 +109,14 @@ class _Adding:
         work.done.communicate(self.messages[key])
         before = work.last.get("compute")
         _, sent = crossing.route.traffic(work.rank)
+        nbytes = sent * crossing.route.before.dtype.itemsize
         number = self.tasks.add(
             index,
             "communication",
             f"send {self.staged.transfers[each.transfer].value!r}, {each.micro_batch}",
             self.messages[key].seconds,
             () if before is None else (before,),
-            about=About("send", nbytes=sent * crossing.route.before.dtype.itemsize),
+            about=About("send", nbytes=nbytes, micro_batch=each.micro_batch),
         )
         self.sent.setdefault((each.transfer, each.micro_batch), []).append(number)
 

@@ -103,12 +103,13 @@ def test_events_are_those_of_the_simulation(world, name, tmp_path):
     found = []
     for track in timeline["tracks"]:
         now = 0
-        for at in range(0, len(track["events"]), 3):
-            number, wait, duration = track["events"][at : at + 3]
+        for at in range(0, len(track["events"]), 4):
+            number, wait, duration, micro_batch = track["events"][at : at + 4]
             label = timeline["labels"][number]
             assert wait >= 0 and duration >= 0
             place = track["group"], track["stream"]
-            found.append((*place, label["name"], now + wait, now + wait + duration))
+            name = label["name"] + (str(micro_batch) if micro_batch >= 0 else "")
+            found.append((*place, name, now + wait, now + wait + duration))
             now += wait + duration
     wanted = [
         (task.rank, task.stream, task.name, round(1e9 * start), round(1e9 * end))
@@ -243,7 +244,7 @@ def test_without_hardware_there_is_the_schedule(world, tmp_path, monkeypatch):
     assert data["timeline"]["unit"] == ""
     labels = data["timeline"]["labels"]
     drawn = [labels[track["events"][0]]["name"] for track in data["timeline"]["tracks"]]
-    assert drawn == ["F0.0", "F1.0"]
+    assert drawn == ["F0.", "F1."]
     summary = graph.summary()
     assert [group["memory"] for group in data["groups"]] == [g.peak for g in summary.groups]
     assert [group["received"] for group in data["groups"]] == [g.received for g in summary.groups]
