@@ -138,21 +138,25 @@
     const least = ((view.to - view.from) * 90) / Math.max(width, 90);
     const power = 10 ** Math.floor(Math.log10(least));
     const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= least);
+    const units = { s: 1e9, ms: 1e6, "µs": 1e3 };
+    const unit = timeline?.unit ? Object.keys(units).find((name) => view.to >= units[name]) ?? "µs" : "";
+    const size = units[unit] ?? 1e9;
+    const places = clamp(-Math.floor(Math.log10(step / size) + 1e-9), 0, 9);
+    const text = (at) => (at ? `${(at / size).toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places })} ${unit}` : "0");
     const found = [];
-    for (let at = Math.ceil(view.from / step); at * step <= view.to; at += 1) found.push(at * step);
+    for (let at = Math.ceil(view.from / step); at * step <= view.to; at += 1) found.push([at * step, text(at * step).trim()]);
     return found;
   };
   const ruler = (pen, left, width, height, top) => {
     pen.fillStyle = paint.quiet;
     pen.strokeStyle = paint.line;
     pen.lineWidth = 1;
-    for (const at of ticks(width)) {
+    for (const [at, text] of ticks(width)) {
       const x = Math.round(left + ((at - view.from) / (view.to - view.from)) * width) + 0.5;
       pen.beginPath();
       pen.moveTo(x, top);
       pen.lineTo(x, height);
       pen.stroke();
-      const text = steps ? count(at / 1e9) : at === 0 ? "0" : seconds(at / 1e9);
       const half = pen.measureText(text).width / 2;
       if (x + half < left + width + 4) pen.fillText(text, Math.max(x - half, left), top - 11);
     }
@@ -219,8 +223,8 @@
     const known = totals.step_time != null;
     tile("step-time", "Step time", known ? seconds(totals.step_time) : null, "one call of the graph", totals.step_time);
     if (totals.tokens_per_second != null)
-      tile("tokens", "Tokens per second", count(Math.round(totals.tokens_per_second)), `${count(totals.tokens)} in a call`, totals.tokens_per_second);
-    tile("mfu", "Model flop utilization", known ? percent(totals.mfu) : null, "of the peak of all ranks", totals.mfu);
+      tile("tokens", "Tokens/s", count(Math.round(totals.tokens_per_second)), `${count(totals.tokens)} in a call`, totals.tokens_per_second);
+    tile("mfu", "MFU", known ? percent(totals.mfu) : null, "of the peak, by model flop", totals.mfu);
     tile("bubble", "Bubble", known ? percent(totals.step_time ? totals.bubble / totals.step_time : 0) : null, `${seconds(totals.bubble)} of waiting`, totals.bubble);
     if (totals.memory != null) {
       const over = machine && totals.memory > machine.memory_bytes;
