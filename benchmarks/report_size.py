@@ -3,10 +3,10 @@
     python benchmarks/report_size.py         # prints the table, writes results/report_size.json
     python benchmarks/report_size.py --case "175B, 1,024 ranks"
 
-The jobs are those of planning.py, on "h100". `simulate` is the simulation without memory, `page` the
-report without memory, which simulates once more, and `report` that with the memory of every group.
-Seconds are those of the processor, of which one core is used. Each case runs in a process of its
-own.
+The jobs are those of planning.py, on "h100". `simulate` is the simulation without memory, `page`
+the report without memory, which simulates once more, and `report` that with the memory of every
+group. Seconds are those of the processor, of which one core is used. Each case runs in a process of
+its own.
 """
 
 from __future__ import annotations
