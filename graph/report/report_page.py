@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 
@@ -41,10 +43,16 @@ def write(
         )
     simulation = None if hardware is None else simulate(compiled, hardware, tokens, memory=False)
     text = page(gather(title, compiled, simulation, searched, memory))
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        target.write_text(text, encoding="utf-8")
+        # Whoever opens it meanwhile, and other ranks that write it too, have a whole page.
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, target)
     except OSError as error:
         raise _unwritable(target, str(error)) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def page(report: Report) -> str:

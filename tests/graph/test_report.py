@@ -11,6 +11,7 @@ from small_graphs import Predict, SquareMean
 
 import onefold as flow
 from onefold import nn
+from onefold.distributed.world import seen_from, virtual_world
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.hardware import hardware_files, read
 from onefold.graph.report import gather, page
@@ -163,6 +164,25 @@ def test_memory_moves_with_the_actions(world, tmp_path):
         assert kept[-1] < levels[-1]
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_rank_of_a_launched_job_writes_the_same_times(name, tmp_path):
+    pages = []
+    for world in (virtual_world(), seen_from(1, 4)):
+        with world:
+            graph = GRAPHS[name]()
+            graph.report(tmp_path / "plan.html", "h100")
+            data = data_of(tmp_path / "plan.html")
+            groups = graph.simulate("h100", memory=False).groups
+            for memory, group in zip(data["memory"], groups, strict=True):
+                plan = graph.memory(group.ranks[0])
+                assert memory["peak"] == plan.persistent + plan.inputs + plan.lower_bound
+                assert memory["times"] == sorted(memory["times"])
+            pages.append(data)
+    here, there = pages
+    for key in ("timeline", "traffic", "parameters", "machine"):
+        assert here[key] == there[key]
+
+
 def test_tensors_at_the_peak_have_their_names(world, tmp_path):
     graph = single()
     graph.report(tmp_path / "plan.html", "h100")
@@ -308,6 +328,7 @@ def test_a_path_that_cannot_be_written_is_an_error(world, tmp_path):
         graph.report(tmp_path / ("x" * 300))
     with pytest.raises(OnefoldTypeError, match=r"a path, but got int"):
         graph.report(3)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -379,3 +379,16 @@ def test_reports_without_hardware_and_without_stages(page, graph, tmp_path, monk
             opened(page, path)
             assert text(page, "h1") == "SquareMean"
             check_quiet(page, path)
+
+
+@pytest.mark.parametrize("hardware", ["h100", None])
+def test_reports_of_nearly_nothing(page, tmp_path, monkeypatch, hardware):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with virtual_world():
+        for number, build in enumerate((lambda x: x, flow.relu)):
+            graph = nn.Graph.trace(build)
+            graph(flow.ones(2))
+            graph.report(tmp_path / f"{number}.html", hardware)
+            opened(page, tmp_path / f"{number}.html")
+            assert "Parameters" not in texts(page, "#sections a")
+            check_quiet(page, tmp_path / f"{number}.html")
