@@ -172,6 +172,7 @@ def chromium():
             pass_fds=(given, taken),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": profile},  # whose files go with it
             start_new_session=True,
         )
         for end in (read, write, given, taken):
