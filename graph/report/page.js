@@ -292,7 +292,10 @@
       }
       return low;
     };
-    const nameOf = (row, i) => timeline.labels[row.label[i]].name + (row.micro[i] < 0 ? "" : row.micro[i]);
+    const nameOf = (row, i) => {
+      const { name, kind } = timeline.labels[row.label[i]];
+      return name === "boxing" ? spaced(kind) : name + (row.micro[i] < 0 ? "" : row.micro[i]);
+    };
     const labelOf = (at) => timeline.labels[rows[at.row].label[at.index]];
     const block = (pen, row, i, offset) => {
       const x = toX(row.start[i]);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.boxing.boxes import volume
@@ -40,14 +40,23 @@ class Communication:
 
     @property
     def kind(self) -> str:
-        """The kind of collective, several with a plus between them; empty for none."""
-        return " + ".join(dict.fromkeys(kind for kind, _ in self.traffic))
+        """The kinds of collectives; empty for none."""
+        return kinds_of(self.traffic)
 
     def __add__(self, other: Communication) -> Communication:
         traffic = dict(self.traffic)
         for key, nbytes in other.traffic.items():
             traffic[key] = traffic.get(key, 0) + nbytes
         return Communication(self.seconds + other.seconds, traffic)
+
+
+def kinds_of(traffic: Iterable[tuple[str, str]]) -> str:
+    """The kinds of collectives in pairs of a kind and a link, with a plus between several.
+
+    >>> kinds_of([("all_gather", "NVLink"), ("all_to_all", "NVLink"), ("all_gather", "Ethernet")])
+    'all_gather + all_to_all'
+    """
+    return " + ".join(dict.fromkeys(kind for kind, _ in traffic))
 
 
 class CommCosts:

@@ -15,7 +15,7 @@ from ..hardware import Hardware
 from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
 from ..stages.stage_plan import OF_ALL
-from .comm_costs import CommCosts, Communication
+from .comm_costs import CommCosts, Communication, kinds_of
 from .event_simulation import About, Stream, Task
 from .step_costs import Cost, StepCosts
 
@@ -36,6 +36,11 @@ class Amount:
     def received(self) -> int:
         """Bytes of all kinds."""
         return sum(self.traffic.values())
+
+    @property
+    def kind(self) -> str:
+        """The kinds of collectives; empty for none."""
+        return kinds_of(self.traffic)
 
     def add(self, other: Amount) -> None:
         """Add another amount."""

@@ -134,7 +134,8 @@ class _Adding:
                 amount = self.tasks.amount([step], index)
                 self.tasks.works[index].done.add(amount)
                 meeting = self.tasks.meeting(step, index, ("end", at))
-                about = About("update", step.scope, amount.received)
+                kind = "update" if step.start is None else amount.kind or "update"
+                about = About(kind, step.scope, amount.received)
                 self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting, about)
 
     def _in_turn(self, index: int, name: str, steps: Sequence[ProgramStep]) -> None:
