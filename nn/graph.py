@@ -394,15 +394,20 @@ class Graph:
         return self._latest("memory").memory(rank)
 
     def simulate(
-        self, hardware: str | Path | Hardware, *, tokens: int | None = None, memory: bool = True
+        self,
+        hardware: str | Path | Hardware | None = None,
+        *,
+        tokens: int | None = None,
+        memory: bool = True,
     ) -> Simulation:
         """What a call of the latest used compiled graph would take on this hardware; it prints.
 
-        `hardware` is "a100-80", "h100", "h200", "this-machine" (which `python -m
-        onefold.graph.calibrate` measures) or the path of a TOML file. `tokens` are those of one
-        call, for tokens per second. Without `memory` the bytes of each rank are not planned, which
-        may take long. Raises OnefoldRuntimeError before the first compile, OnefoldValueError for
-        hardware that is unknown or a file with a missing field.
+        `hardware` is "a100-80", "h100", "h200", "cpu", "this-machine" (which `python -m
+        onefold.graph.calibrate` measures) or the path of a TOML file; without it, that of the
+        `flow.planning` block. `tokens` are those of one call, for tokens per second. Without
+        `memory` the bytes of each rank are not planned, which may take long. Raises
+        OnefoldRuntimeError before the first compile, OnefoldValueError for hardware that is not
+        given, unknown, or a file with a missing field.
         """
         compiled = self._latest("simulate")
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
@@ -419,11 +424,11 @@ class Graph:
     ) -> None:
         """Write an HTML page that shows the latest used compiled graph, and needs no network.
 
-        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware it is
-        "this-machine" if that was measured, else there are no times. `searched` are strategies that
-        were compared, the chosen one first: rows with `name`, `seconds`, `memory`, `description`.
-        Raises OnefoldRuntimeError before the first compile, OnefoldValueError for unknown hardware
-        and a path that cannot be written.
+        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware, outside of
+        `flow.planning`, it is "this-machine" if that was measured. Where there is none there are no
+        times. `searched` are strategies that were compared, the chosen one first: rows with `name`,
+        `seconds`, `memory` and `description`. Raises OnefoldRuntimeError before the first compile,
+        OnefoldValueError for unknown hardware and a path that cannot be written.
         """
         compiled = self._latest("report")
         on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)

@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+from ..machine import Link, machine
 from ..meta import Box, Meta, balanced
 from ..placement import Placement
 from ..sbp import short
@@ -98,8 +99,8 @@ class BoxingStep:
         return self.traffic(rank)[1] * self.before.dtype.itemsize
 
     @property
-    def link(self) -> comm_cost.Link:
-        return comm_cost.LINKS[self.placement.device_type]
+    def link(self) -> Link:
+        return machine(self.placement.device_type).link
 
     @property
     def time(self) -> float:
@@ -237,7 +238,7 @@ class Copy(BoxingStep):
     @property
     def time(self) -> float:
         nbytes = volume(self.held(self.ranks[0])) * self.before.dtype.itemsize
-        return comm_cost.LOCAL_EPSILON + nbytes * comm_cost.COPY
+        return comm_cost.LOCAL_EPSILON + nbytes * machine("cuda").copy
 
 
 def title(step: BoxingStep) -> str:

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, count
 
+from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
 from ..stages.stage_plan import Instruction, Message, StagePlan
@@ -56,11 +58,11 @@ class _Events:
         self.added: dict[int, Value] = {}  # by the number of a sum
         self.spans: list[tuple[Action, int, int]] = []  # with the places of its work
         self.numbers = count(-1, -1)  # of values that only the plan has
-        self.sums = self.staged.sums_by_part()
+        self.sums = plan.sums
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
-        self.shared = [] if group is None else self.staged.shared_by_stages(group)
+        self.shared = [] if group is None else plan.shared[group]
 
     def events(self) -> list[Event]:
         staged = self.staged
@@ -163,7 +165,15 @@ class _Events:
         def now(value: Value) -> tuple[Value, Lane]:
             return of.get(value.number, (value, None))
 
-        for step in end.program.steps:
+        members: dict[Placement | None, bool] = {None: True}
+        for step, placements in self.plan.ends:
+            for each in placements:
+                if each not in members:
+                    assert each is not None
+                    members[each] = self.rank in each.position
+            if not any(members[each] for each in placements):
+                self.work.append(Work(_elsewhere(step.name)))
+                continue
             pairs = [now(v) if type(v) is Value else (v, None) for v in step.inputs]
             place = None if step.place is None else now(step.place)[0]
             step = replace(step, inputs=tuple([value for value, _ in pairs]), place=place)
@@ -173,3 +183,9 @@ class _Events:
     def _lane(self, given: object, lane: Lane) -> Lane:
         """The lane of what a step in this one reads."""
         return None if type(given) is Value and given.number in self.common else lane
+
+
+@cache
+def _elsewhere(name: str) -> ProgramStep:
+    """A step in whose place a rank does nothing."""
+    return planned(name, ())

@@ -21,7 +21,7 @@ from .report_data import LiveTensor, Memory
 
 PARAMETERS, BUFFERS, STATES, INPUTS = "parameters", "buffers", "optimizer states", "inputs"
 ACTIVATIONS, GRADIENTS, COMMUNICATION = "activations", "gradients", "communication"
-SLICES = "input slices"
+SLICES, RESERVED = "input slices", "driver and communicators"
 _DURING = (SLICES, ACTIVATIONS, GRADIENTS, COMMUNICATION)  # of what a call allocates
 _SAME_GRADIENT = ("boxing", "mul", "add")  # steps that add up, scale and move gradients
 _NAMED = 40  # tensors of a peak that are listed
@@ -46,8 +46,13 @@ class MemoryHistory:
         self.points = min(_MOST, max(_LEAST, _POINTS // max(groups, 1)))
         self._origins = dict(_origins(compiled))
 
-    def of(self, plan: MemoryPlan, work: StageWork | None, times: Floats) -> Memory:
-        """What the rank of a plan holds at these times, of which there is one for each step."""
+    def of(
+        self, plan: MemoryPlan, work: StageWork | None, times: Floats, reserved: int = 0
+    ) -> Memory:
+        """What the rank of a plan holds at these times, of which there is one for each step.
+
+        `reserved` bytes are the driver's and the communicators'.
+        """
         sums = {} if work is None else work.sums
         kinds = [self._origin(buffer, sums).kind for buffer in plan.buffers]
         change = {kind: np.zeros(plan.steps + 1, np.int64) for kind in _DURING}
@@ -59,8 +64,8 @@ class MemoryHistory:
         total = sum(curves.values(), start=np.zeros(plan.steps, np.int64))
         at = int(total.argmax()) if plan.steps else 0
         shown = _shown(total, times, self.points)
-        constant = self._constant(plan)
-        live, others = self._live(plan, at, kinds, sums)
+        constant = self._constant(plan, reserved)
+        live, others = self._live(plan, at, kinds, sums, reserved)
         ticks = np.rint(1e9 * times[:-1]).astype(np.int64)
         return Memory(
             constant=constant,
@@ -73,17 +78,22 @@ class MemoryHistory:
             others=others,
         )
 
-    def _constant(self, plan: MemoryPlan) -> dict[str, int]:
+    def _constant(self, plan: MemoryPlan, reserved: int) -> dict[str, int]:
         """What is there during all of the call, by kind."""
-        found: Counter[str] = Counter({STATES: plan.states, INPUTS: plan.inputs})
+        found = Counter({RESERVED: reserved, STATES: plan.states, INPUTS: plan.inputs})
         for variable in self.compiled.program.variables:
             kind = PARAMETERS if variable.tensor.requires_grad else BUFFERS
             found[kind] += local_bytes(variable.value.meta, plan.rank)
-        order = (PARAMETERS, STATES, BUFFERS, INPUTS)
+        order = (RESERVED, PARAMETERS, STATES, BUFFERS, INPUTS)
         return {kind: found[kind] for kind in order if found[kind]}
 
     def _live(
-        self, plan: MemoryPlan, at: int, kinds: list[str], sums: Mapping[int, Value]
+        self,
+        plan: MemoryPlan,
+        at: int,
+        kinds: list[str],
+        sums: Mapping[int, Value],
+        reserved: int,
     ) -> tuple[tuple[LiveTensor, ...], dict[str, tuple[int, int]]]:
         """The largest tensors at a step, and how many others there are of each kind."""
         found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -98,6 +108,8 @@ class MemoryHistory:
                 entry = found[name, kind, _form(meta, plan.rank)]
                 entry[0] += 1
                 entry[1] += nbytes
+        if reserved:
+            found[RESERVED, RESERVED, ""] = [1, reserved]
         largest = sorted(found.items(), key=lambda item: -item[1][1])
         live = tuple([LiveTensor(*key, *entry) for key, entry in largest[:_NAMED]])
         others: dict[str, tuple[int, int]] = {}

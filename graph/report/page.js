@@ -69,7 +69,7 @@
   const FIXED = {
     forward: "forward", backward: "backward", weights: "weights", update: "update", inputs: "inputs", send: "send",
     compute: "forward", communication: "collective", waiting: "inputs",
-    parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "olive", activations: "backward",
+    "driver and communicators": "quiet", parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "olive", activations: "backward",
     gradients: "update", all_gather: "weights", reduce_scatter: "gold", all_to_all: "olive", transfer: "send",
   };
   const variable = (kind) => `--${FIXED[kind] ?? "collective"}`;
@@ -797,17 +797,22 @@
       ["Memory bandwidth", rate(machine.memory_bandwidth, "B/s")],
       ["Launch of an op", `${digits(machine.launch * 1e6)} µs${machine.launches_ahead ? ", hidden by earlier ops" : ""}`],
       ["Compute during communication", `${digits(machine.contention)} × as long`],
+      ["Products half as fast with a dim of", machine.narrow ? count(machine.narrow) : null],
+      ["Reserved by the driver", machine.context_bytes ? bytes(machine.context_bytes) : null],
+      ["Reserved by each communicator", machine.communicator_bytes ? bytes(machine.communicator_bytes) : null],
+      ["Between device and host", machine.host_bandwidth ? rate(machine.host_bandwidth, "B/s") : null],
       ...Object.entries(machine.ops).map(([op, factor]) => [`Op ${op}`, `${digits(factor)} × as long`]),
     ];
-    $("facts").append(...pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
-    fill($("levels"), ["Link", "Joins", "Bandwidth", "Latency", "Launch", "Collectives"], machine.links.map((link) => el("tr", {},
+    $("facts").append(...pairs.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+    fill($("levels"), ["Link", "Joins", "Bandwidth", "Latency", "Launch", "Each message", "Collectives"], machine.links.map((link) => el("tr", {},
       el("th", { scope: "row" }, link.name),
       el("td", {}, link.ranks == null ? "all ranks" : plural(link.ranks, "rank")),
       el("td", { class: "number" }, rate(link.bandwidth, "B/s")),
       el("td", { class: "number" }, `${digits(link.latency * 1e6)} µs`),
       el("td", { class: "number" }, `${digits(link.launch * 1e6)} µs`),
+      el("td", { class: "number" }, link.message ? `${digits(link.message * 1e6)} µs` : "–"),
       el("td", {}, link.algorithms.join(", ")),
-    )), [2, 3, 4]);
+    )), [2, 3, 4, 5]);
     const names = { matmul: "Matrix products, by flop", attention: "Attention, by flop", memory: "Memory, by bytes" };
     $("curves").append(
       ...Object.entries(machine.curves).map(([key, points]) => curve(names[key] ?? key, points, key === "memory" ? "B" : "flop")),

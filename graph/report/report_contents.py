@@ -52,7 +52,10 @@ def gather(
     candidates = tuple([_candidate(row, number) for number, row in enumerate(searched)])
     ranks = _ranks(compiled, simulation)
     timeline = _timeline(compiled, simulation, ranks)
-    histories = _histories(compiled, ranks, timeline) if memory else ()
+    reserved = [0] * len(ranks)
+    if simulation is not None:
+        reserved = [group.reserved for group in simulation.groups]
+    histories = _histories(compiled, ranks, timeline, reserved) if memory else ()
     peaks = [each.peak for each in histories] if memory else [None] * len(ranks)
     groups = _groups(compiled, simulation, ranks, peaks)
     parameters = tuple(_parameters(compiled))
@@ -104,7 +107,10 @@ def _timeline(
 
 
 def _histories(
-    compiled: Compiled, ranks: Sequence[tuple[int, ...]], timeline: Timeline | None
+    compiled: Compiled,
+    ranks: Sequence[tuple[int, ...]],
+    timeline: Timeline | None,
+    reserved: Sequence[int],
 ) -> tuple[Memory, ...]:
     history = MemoryHistory(compiled, len(ranks))
     works: dict[tuple[int, ...], StageWork] = {}
@@ -120,7 +126,7 @@ def _histories(
         else:
             spans = spans_of(timeline, index)
             times = step_times(compiled, work, rank, plan.steps, spans, timeline.span)
-        found.append(history.of(plan, work, times))
+        found.append(history.of(plan, work, times, reserved[index]))
     return tuple(found)
 
 
@@ -216,6 +222,10 @@ def _machine(hardware: Hardware) -> Machine:
         launch=hardware.launch,
         launches_ahead=hardware.launches_ahead,
         contention=hardware.contention,
+        narrow=hardware.narrow,
+        context_bytes=hardware.context_bytes,
+        communicator_bytes=hardware.communicator_bytes,
+        host_bandwidth=None if hardware.host_bandwidth == inf else hardware.host_bandwidth,
         curves={
             "matmul": points(hardware.matmul),
             "attention": points(hardware.attention),
@@ -230,6 +240,7 @@ def _machine(hardware: Hardware) -> Machine:
                 latency=link.latency,
                 launch=link.launch,
                 algorithms=link.algorithms,
+                message=link.message,
                 efficiency=points(link.efficiency),
             )
             for link in hardware.links

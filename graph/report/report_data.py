@@ -146,6 +146,7 @@ class LinkFacts:
     latency: float
     launch: float
     algorithms: tuple[str, ...]
+    message: float
     efficiency: tuple[tuple[float, float], ...]
 
 
@@ -160,6 +161,10 @@ class Machine:
     launch: float
     launches_ahead: bool
     contention: float
+    narrow: float
+    context_bytes: int
+    communicator_bytes: int
+    host_bandwidth: float | None  # None where a device is the host
     curves: dict[str, tuple[tuple[float, float], ...]]
     ops: dict[str, float]
     links: tuple[LinkFacts, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,8 @@ class CommCosts:
 
     def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware
+        # By rank, the groups that it communicates with; () stands for messages to single ranks.
+        self.groups: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         self._spans: dict[tuple[Placement, tuple[int, ...]], tuple[Span, ...]] = {}
 
     def of(self, steps: Sequence[BoxingStep], rank: int, costs: StepCosts) -> Communication:
@@ -75,6 +78,9 @@ class CommCosts:
         for step in steps:
             if rank in step.ranks:
                 total += self._of(step, rank, costs)
+                if not step.local:
+                    group = () if isinstance(step, Route) else tuple(step.group(rank))
+                    self.groups[rank].add(group)
         return total
 
     def _of(self, step: BoxingStep, rank: int, costs: StepCosts) -> Communication:

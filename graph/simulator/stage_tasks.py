@@ -18,6 +18,8 @@ from .comm_costs import Communication
 from .event_simulation import About
 from .rank_work import Amount, RankWork, Tasks
 
+GRADIENT_SUM = "gradient_sum"  # the name under which a machine's `ops` have these additions
+
 
 def add_stages(tasks: Tasks, plan: StagePlan) -> None:
     """Add what each rank does in a call."""
@@ -96,7 +98,8 @@ class _Adding:
     def _adding_up(self, work: RankWork, value: Value) -> float:
         """The seconds to add a gradient to its sum over the micro-batches."""
         nbytes = 3 * local_bytes(value.meta, work.rank)
-        return work.costs.launched(work.costs.moving(nbytes)) if nbytes else 0.0
+        seconds = work.costs.moving(nbytes) * self.tasks.hardware.ops.get(GRADIENT_SUM, 1.0)
+        return work.costs.launched(seconds)
 
     def _send(self, index: int, each: Message) -> None:
         work, crossing = self.tasks.works[index], self.crossings[each.transfer]

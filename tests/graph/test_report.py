@@ -84,13 +84,15 @@ def test_totals_and_groups_are_those_of_the_simulation(world, name, tmp_path):
     for key in ("step_time", "tokens_per_second", "mfu", "bubble", "ranks"):
         assert totals[key] == getattr(wanted, key)
     assert totals["received"] == sum(wanted.received.values())
-    assert totals["memory"] == max(group.peak for group in summary.groups)
+    reserved = [group.reserved for group in wanted.groups]
+    peaks = [summary.group(group.ranks[0]).peak for group in wanted.groups]
+    assert totals["memory"] == max(map(sum, zip(peaks, reserved, strict=True)))
     assert totals["parameters"] == sum(p.numel() for p in graph.model.parameters())
     assert len(data["groups"]) == len(wanted.groups) == totals["different"]
     for group, times in zip(data["groups"], wanted.groups, strict=True):
         assert group["count"] == len(times.ranks)
         assert (group["compute"], group["waiting"]) == (times.compute, times.waiting)
-        assert group["memory"] == summary.group(times.ranks[0]).peak
+        assert group["memory"] == summary.group(times.ranks[0]).peak + times.reserved
     total = sum(row["total"] for row in data["traffic"])
     assert total == totals["received"]
 
@@ -130,8 +132,9 @@ def test_memory_adds_up_to_the_planned_peak(world, name, tmp_path):
         plan = graph.memory(group.ranks[0])
         curves = np.array(list(memory["series"].values()))
         constant = sum(memory["constant"].values())
-        assert memory["peak"] == plan.persistent + plan.inputs + plan.lower_bound
-        assert constant == plan.persistent + plan.inputs
+        wanted = plan.persistent + plan.inputs + group.reserved
+        assert memory["peak"] == wanted + plan.lower_bound
+        assert constant == wanted
         assert constant + curves.sum(0).max() == memory["peak"]
         times = memory["times"]
         assert times == sorted(times)
@@ -175,7 +178,8 @@ def test_a_rank_of_a_launched_job_writes_the_same_times(name, tmp_path):
             groups = graph.simulate("h100", memory=False).groups
             for memory, group in zip(data["memory"], groups, strict=True):
                 plan = graph.memory(group.ranks[0])
-                assert memory["peak"] == plan.persistent + plan.inputs + plan.lower_bound
+                wanted = plan.persistent + plan.inputs + plan.lower_bound
+                assert memory["peak"] == wanted + group.reserved
                 assert memory["times"] == sorted(memory["times"])
             pages.append(data)
     here, there = pages
@@ -281,6 +285,15 @@ def test_this_machine_is_taken_where_it_was_measured(world, tmp_path, monkeypatc
     file = hardware_files.this_machine()
     file.parent.mkdir(parents=True)
     file.write_text((hardware_files.FOLDER / "h100.toml").read_text().replace("DGX H100", "here"))
+    with flow.planning(size=2):
+        graph = single()
+        graph.report(tmp_path / "plan.html")
+    assert data_of(tmp_path / "plan.html")["machine"] is None
+    graph.report(tmp_path / "plan.html")  # planned for a cluster that is not this machine
+    assert data_of(tmp_path / "plan.html")["machine"] is None
+    with flow.planning(size=2, hardware="h200"):
+        single().report(tmp_path / "plan.html")
+    assert data_of(tmp_path / "plan.html")["machine"]["name"] == read("h200").name
     single().report(tmp_path / "plan.html")
     data = data_of(tmp_path / "plan.html")
     assert data["machine"]["name"] == "here"

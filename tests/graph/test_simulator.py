@@ -332,6 +332,30 @@ def test_a_trace_has_every_task(world, tmp_path):
     assert names == {0: "rank 0", 1: "rank 1", 2: "rank 2"}
 
 
+def test_what_the_driver_and_communicators_take_counts():
+    """Rows are scattered in groups of 2 and columns gathered in others."""
+    with flow.planning(4, hardware="h100") as cluster:
+        (p,) = cluster.meshes(2, 2)
+        graph = nn.Graph.trace(lambda x, y: (x.to_global(sbp=(B, S0)), y.to_global(sbp=(B, B))))
+        graph(*(flow.zeros(8, 8, placement=p, sbp=each) for each in ((P, S0), (B, S0))))
+        assert graph.simulate().hardware == read("h100")
+        assert graph.simulate("a100-80").hardware == read("a100-80")
+        total = graph.memory(0).total
+        given = replace(
+            PLAIN, context_bytes=1000, communicator_bytes=100, memory_bytes=total + 1200
+        )
+        found = graph.simulate(given)
+        assert {group.reserved for group in found.groups} == {1200}
+        assert found.memory == total + 1200
+        assert found.fits
+        assert not graph.simulate(replace(given, memory_bytes=total + 1199)).fits
+        assert graph.simulate(given, memory=False).fits is None
+    with pytest.raises(
+        OnefoldValueError, match=r"no hardware is given; .*flow\.planning\(size, ha"
+    ):
+        graph.simulate()
+
+
 def test_tokens_are_a_count(world):
     graph = nn.Graph.trace(flow.relu)
     graph(flow.ones(2))
