@@ -395,11 +395,11 @@ class Graph:
     ) -> None:
         """Write an HTML page that shows the latest used compiled graph, and needs no network.
 
-        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware it is
-        "this-machine" if that was measured, else there are no times. `searched` are strategies that
-        were compared, the chosen one first: rows with `name`, `seconds`, `memory`, `description`.
-        Raises OnefoldRuntimeError before the first compile, OnefoldValueError for unknown hardware
-        and a path that cannot be written.
+        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware, outside of
+        `flow.planning`, it is "this-machine" if that was measured. Where there is none there are no
+        times. `searched` are strategies that were compared, the chosen one first: rows with `name`,
+        `seconds`, `memory` and `description`. Raises OnefoldRuntimeError before the first compile,
+        OnefoldValueError for unknown hardware and a path that cannot be written.
         """
         compiled = self._latest("report")
         on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)

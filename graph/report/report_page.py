@@ -14,6 +14,7 @@ from ...errors import OnefoldTypeError, OnefoldValueError
 from ..compiled_graph import Compiled
 from ..hardware import Hardware
 from ..hardware.hardware_files import THIS_MACHINE, this_machine
+from ..job_summary import metas_of
 from ..simulator import simulate
 from .report_contents import gather
 from .report_data import Report, Searched
@@ -35,8 +36,8 @@ def write(
 ) -> None:
     """Simulate a call and write its page; `nn.Graph.report` has the arguments."""
     target = _checked(path)
-    if hardware is None and this_machine().exists():
-        hardware = THIS_MACHINE
+    if hardware is None:
+        hardware = _default(compiled)
     if hardware is None and tokens is not None:
         raise OnefoldValueError(
             "report: tokens are counted per second, which needs hardware; name it with hardware="
@@ -66,6 +67,13 @@ def page(report: Report) -> str:
     }
     template = (_FOLDER / "page.html").read_text(encoding="utf-8")
     return _PLACE.sub(lambda found: parts[found[1]], template)
+
+
+def _default(compiled: Compiled) -> str | None:
+    """This machine if it was measured, for what is not planned for another one."""
+    placements = {meta.placement for meta in metas_of(compiled.program, compiled.stages)}
+    elsewhere = any(each is not None and each.planned for each in placements)
+    return THIS_MACHINE if this_machine().exists() and not elsewhere else None
 
 
 def _checked(path: str | Path) -> Path:

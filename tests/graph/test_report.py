@@ -281,6 +281,12 @@ def test_this_machine_is_taken_where_it_was_measured(world, tmp_path, monkeypatc
     file = hardware_files.this_machine()
     file.parent.mkdir(parents=True)
     file.write_text((hardware_files.FOLDER / "h100.toml").read_text().replace("DGX H100", "here"))
+    with flow.planning(size=2):
+        graph = single()
+        graph.report(tmp_path / "plan.html")
+    assert data_of(tmp_path / "plan.html")["machine"] is None
+    graph.report(tmp_path / "plan.html")  # planned for a cluster that is not this machine
+    assert data_of(tmp_path / "plan.html")["machine"] is None
     single().report(tmp_path / "plan.html")
     data = data_of(tmp_path / "plan.html")
     assert data["machine"]["name"] == "here"
