@@ -19,6 +19,7 @@ from ..engine.placement import Placement
 from .garbage import uncollected
 from .ir import Program, ProgramStep
 from .memory.memory_plan import plan_memory
+from .memory.storages import Known
 from .memory_traffic import local_bytes, readable
 from .stages.stage_plan import StagePlan
 
@@ -93,12 +94,13 @@ def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
     """The groups of a program's ranks."""
     boxings = _Boxings(program, stages)
     groups = []
+    known: Known = {}
     for ranks in alike(metas_of(program, stages), boxings.fills()):
         first = ranks[0]
         group = None if stages is None else stages.group(first)
         sent, received = boxings.traffic(ranks, group)
         variables = [variable.value.meta for variable in program.variables]
-        memory = plan_memory(program, first, stages)
+        memory = plan_memory(program, first, stages, known)
         groups.append(
             RankGroup(
                 stages=() if stages is None or group is None else tuple(stages.stages(group)),

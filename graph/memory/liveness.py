@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,7 @@ Key: TypeAlias = Hashable
 Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One piece of work: the buffers (key, bytes) that it makes, and those that it uses last.
 
     During the work both are live.
@@ -25,8 +23,7 @@ class Event:
     freed: tuple[Key, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory of one rank, live from the event number `first` to the event number `last`."""
 
     key: Key

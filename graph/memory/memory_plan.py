@@ -18,6 +18,7 @@ from .arena import Arena
 from .liveness import Buffer, buffers_of, live_bytes
 from .program_events import call_events
 from .stage_events import stage_events
+from .storages import Known
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,20 @@ class MemoryPlan:
 
 
 @uncollected()
-def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
+def plan_memory(
+    program: Program, rank: int, stages: StagePlan | None = None, known: Known | None = None
+) -> MemoryPlan:
     """The memory of one call; with `stages` of a program for each of their micro-batches.
+
+    What was `known` of other ranks is used, and more is noted there.
 
     Raises OnefoldValueError for a rank that is in none of the program's placements.
     """
     _check_rank(program, rank)
-    events = call_events(program, rank) if stages is None else stage_events(stages, rank)
+    if stages is None:
+        events = call_events(program, rank, known)
+    else:
+        events = stage_events(stages, rank, known=known)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
     states = (program if stages is None else stages.staged.end.program).states

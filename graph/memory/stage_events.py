@@ -15,16 +15,19 @@ from ..schedules.actions import Action
 from ..stages.stage_plan import Instruction, Message, StagePlan
 from .liveness import Event
 from .program_events import Block, Lane, Work, events_of, planned
+from .storages import Known
 
 
-def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
+def stage_events(
+    plan: StagePlan, rank: int, posted: bool = True, known: Known | None = None
+) -> list[Event]:
     """What a rank does in one call.
 
     A received value is live from the post of its receive or, without `posted`, from its use, as
     where one process has all ranks. A sent value is live until the send is started; messages that
     are still in flight are not counted.
     """
-    return _Events(plan, rank, posted).events()
+    return _Events(plan, rank, posted).events(known)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class _Events:
         self.left = [] if group is None else plan.left(group)
         self.shared = [] if group is None else plan.shared[group]
 
-    def events(self) -> list[Event]:
+    def events(self, known: Known | None) -> list[Event]:
         staged = self.staged
         self.until_end()
         kept = self._end()
@@ -79,6 +82,7 @@ class _Events:
             [*(v.value for v in staged.program.variables), *staged.end.program.states],
             kept,
             self.common,
+            known,
         )
 
     def until_end(self) -> None:
