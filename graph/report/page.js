@@ -39,7 +39,7 @@
   const count = (x) => x.toLocaleString("en-US");
   const seconds = (x) => {
     if (x == null) return "–";
-    if (timeline && !timeline.unit) return `${digits(x)} units`;
+    if (timeline && !timeline.unit) return `${digits(x)} ${x === 1 ? "unit" : "units"}`;
     if (x === 0) return "0 s";
     for (const [unit, size] of [["s", 1], ["ms", 1e-3]]) if (x >= size) return `${digits(x / size)} ${unit}`;
     return `${digits(x * 1e6)} µs`;
@@ -61,7 +61,7 @@
       if (x >= size) return `${digits(x / size)}${unit}`;
     return count(x);
   };
-  const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+  const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
   const spaced = (kind) => kind.replaceAll("_", "-");
 
   // Colours, by kind; canvases read them from the style sheet.
@@ -210,7 +210,7 @@
     const words = [plural(totals.ranks, "rank")];
     if (machine) words[0] += ` on ${machine.name}`;
     if (totals.schedule) words.push(`${totals.schedule}, ${plural(totals.stages, "stage")}`);
-    if (totals.micro_batches > 1) words.push(plural(totals.micro_batches, "micro-batch").replace("batchs", "batches"));
+    if (totals.micro_batches > 1) words.push(plural(totals.micro_batches, "micro-batch"));
     $("subtitle").textContent = words.join(" · ");
     const tile = (id, name, value, note, raw, over) => {
       if (value == null) return;
@@ -250,20 +250,18 @@
       : "The order of the schedule, in which every action takes one unit of time and a backward pass two. With hardware, the report shows seconds.";
     $("timeline-note").textContent = note;
     let top = HEIGHT.ruler + 4;
-    const kinds = new Map();
-    const by = Map.groupBy ? Map.groupBy(timeline.tracks, (t) => t.group) : timeline.tracks.reduce((m, t) => m.set(t.group, [...(m.get(t.group) ?? []), t]), new Map());
+    const kinds = new Set();
     groups.forEach((group, number) => {
-      const its = [...(by.get(number) ?? [])].sort((a, b) => (a.stream === "compute" ? -1 : 1) - (b.stream === "compute" ? -1 : 1));
+      const its = ["compute", "communication"].flatMap((stream) => timeline.tracks.filter((t) => t.group === number && t.stream === stream));
       let y = top;
       for (const track of its) {
         const n = track.events.length / 4;
         const [label, micro, start, stop] = [new Int32Array(n), new Int32Array(n), new Float64Array(n), new Float64Array(n)];
         for (let i = 0, now = 0; i < n; i += 1) {
-          const [number, wait, length, batch] = track.events.slice(4 * i, 4 * i + 4);
-          [label[i], micro[i], start[i]] = [number, batch, now + wait];
+          const [name, wait, length, batch] = track.events.slice(4 * i, 4 * i + 4);
+          [label[i], micro[i], start[i]] = [name, batch, now + wait];
           now = stop[i] = start[i] + length;
-          const kind = timeline.labels[label[i]].kind;
-          kinds.set(kind, true);
+          kinds.add(timeline.labels[name].kind);
         }
         const height = HEIGHT[track.stream] ?? HEIGHT.compute;
         rows.push({ group: number, stream: track.stream, label, micro, start, stop, n, y, height });
@@ -272,7 +270,7 @@
       top = Math.max(y, top + HEIGHT.compute) + HEIGHT.gap;
     });
     const order = Object.keys(FIXED);
-    legend($("timeline-legend"), [...kinds.keys()].sort((a, b) => (order.indexOf(a) + 99) % 99 - (order.indexOf(b) + 99) % 99));
+    legend($("timeline-legend"), [...kinds].sort((a, b) => (order.indexOf(a) + 99) % 99 - (order.indexOf(b) + 99) % 99));
 
     const box = $("timeline-view");
     const canvas = box.querySelector("canvas");

@@ -374,7 +374,7 @@ def test_reports_without_hardware_and_without_stages(page, graph, tmp_path, monk
     focus(page, "timeline-view")
     page.press("ArrowRight")
     assert text(page, "#event h3") == "F0.0"
-    assert "1 units" in text(page, "#event dl")
+    assert "1 unit" in text(page, "#event dl")
     check_quiet(page, tmp_path / "plan.html")
     with virtual_world():
         model = nn.Linear(4, 4)
