@@ -101,7 +101,7 @@ def plan_memory(
     else:
         events = stage_events(stages, rank, known=known)
     buffers = buffers_of(events)
-    freed = {key for event in events for key in event.freed}
+    last = set(events[-1].freed) if events else set()
     states = (program if stages is None else stages.staged.end.program).states
     kept = [*(variable.value for variable in program.variables), *states]
     count = 1 if stages is None else stages.schedule.micro_batches
@@ -115,7 +115,7 @@ def plan_memory(
         persistent=sum(local_bytes(value.meta, rank) for value in kept),
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
         live=max(live, default=0),
-        kept=sum(b.nbytes for b in buffers if b.key not in freed),
+        kept=sum(b.nbytes for b in buffers if b.last == len(events) - 1 and b.key not in last),
         moment=f"{events[at].label}, {at + 1} of {len(events)}" if live else "",
         steps=len(events),
         states=sum(local_bytes(value.meta, rank) for value in states),

@@ -94,8 +94,9 @@ class _Events:
         """Values that exist before and are not counted."""
         for value, lane in values:
             position, own = position_of(value.meta, self._rank), self._name(value, lane)
-            self._forms[own] = None if position is None else whole(value.meta, position)
-            self._home[own] = None
+            if position is not None:
+                self._forms[own] = whole(value.meta, position)
+                self._home[own] = None
 
     def _name(self, value: Value, lane: Lane) -> Name:
         return value.number, None if value.number in self._common else lane
