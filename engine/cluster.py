@@ -51,6 +51,14 @@ class Cluster:
         return [Placement(type, mesh) for mesh in ranks]
 
 
+_planned: list[Cluster] = []  # of the blocks that are open, the innermost last
+
+
+def planned() -> Cluster | None:
+    """The cluster of the `planning` block that this is called in."""
+    return _planned[-1] if _planned else None
+
+
 @contextmanager
 def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
     """A block in which a cluster of `size` ranks is described that need not exist.
@@ -60,7 +68,8 @@ def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
     what it would do and hold: `graph.plan(rank)`, `graph.memory(rank)`, `graph.schedule()`, and
     `graph.summary()` for all ranks together. A call of a graph only compiles it. Placements may
     name "cuda" on a machine without a GPU; what is local is on torch's "meta" device. To read a
-    value, or to save one, raises OnefoldRuntimeError. `hardware` is the name of the machine type.
+    value, or to save one, raises OnefoldRuntimeError. `hardware` is the machine
+    type for which `graph.simulate()` is, unless it is given another.
 
     The block is for all threads of the process. After it the world and the default generator are
     as before. Raises OnefoldTypeError and OnefoldValueError for what is no size.
@@ -86,6 +95,10 @@ def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
     state = default_generator.get_state()
     try:
         with planned_world(size):
-            yield Cluster(size, hardware)
+            _planned.append(Cluster(size, hardware))
+            try:
+                yield _planned[-1]
+            finally:
+                _planned.pop()
     finally:
         default_generator.set_state(state)

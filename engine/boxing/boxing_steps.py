@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..machine import Link, machine
 from ..meta import Box, Meta, balanced
 from ..placement import Placement
 from ..sbp import short
@@ -100,8 +101,8 @@ class BoxingStep:
         return self.traffic(rank)[1] * self.before.dtype.itemsize
 
     @property
-    def link(self) -> comm_cost.Link:
-        return comm_cost.LINKS[self.placement.device_type]
+    def link(self) -> Link:
+        return machine(self.placement.device_type).link
 
     @property
     def time(self) -> float:
@@ -253,7 +254,7 @@ class Copy(BoxingStep):
     @property
     def time(self) -> float:
         nbytes = volume(self.held(self.ranks[0])) * self.before.dtype.itemsize
-        return comm_cost.LOCAL_EPSILON + nbytes * comm_cost.COPY
+        return comm_cost.LOCAL_EPSILON + nbytes * machine("cuda").copy
 
 
 def title(step: BoxingStep) -> str:

@@ -1,30 +1,10 @@
-"""Cost model of collectives: alpha-beta times in seconds, from one table of constants."""
+"""Cost model of collectives: alpha-beta times in seconds, with the constants of a machine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..machine import Link, machine
 from ..sbp import Sbp
 
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What communication costs between the ranks of one device type."""
-
-    launch: float  # seconds per collective, whatever its size
-    step: float  # seconds per round in which every rank sends one message
-    message: float  # seconds per further message of the same round
-    byte: float  # seconds per byte received
-    remote: float  # the same between two placements, which may be on other machines
-
-
-# cuda: launch and step from NCCL's own tuner (ring and tree over NVLink), byte from the bus
-# bandwidth of one GPU; cpu: Gloo between processes of one machine, measured.
-LINKS = {
-    "cpu": Link(launch=120e-6, step=60e-6, message=20e-6, byte=1e-9, remote=1e-9),
-    "cuda": Link(launch=12e-6, step=2e-6, message=0.6e-6, byte=1 / 200e9, remote=1 / 50e9),
-}
-COPY = 1 / 20e9  # seconds per byte between a cuda device and its host
 _WORTH = 8
 LOCAL_EPSILON = 1e-9  # a slice or a relabelling: not nothing, so that fewer of them win
 
@@ -33,9 +13,9 @@ def efficient_bytes(device_type: str) -> float:
     """Bytes from which on a collective is worth its start: sending them takes 8 times as long.
 
     >>> round(efficient_bytes("cuda") / 2**20)
-    24
+    23
     """
-    link = LINKS[device_type]
+    link = machine(device_type).link
     return _WORTH * (link.launch + 2 * link.step) / link.byte
 
 
@@ -76,7 +56,7 @@ def axis_cost(src: Sbp, dst: Sbp, parts: int, nbytes: float, device_type: str = 
     source, target = src.kind, dst.kind
     if source == "B" or (source == "S" and target not in "BS"):
         return LOCAL_EPSILON
-    link = LINKS[device_type]
+    link = machine(device_type).link
     if source == "S":
         if target == "B":
             return all_gather(link, parts, nbytes * (parts - 1) / parts)

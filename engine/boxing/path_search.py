@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from heapq import heappop, heappush
 from math import prod
 
+from ..machine import machine
 from ..meta import Meta
 from ..sbp import NdSbp, Sbp, broadcast, split
 from . import comm_cost
@@ -59,7 +60,7 @@ def find_path(
         return tuple(path)
     repeated = [a for a in range(len(mesh)) if a not in axes and state[a].is_split]
     problem = Problem(
-        comm_cost.LINKS[device_type],
+        machine(device_type).link,
         tuple(mesh[a] for a in axes),
         tuple(state[a] for a in axes),
         tuple(dst[a] for a in axes),

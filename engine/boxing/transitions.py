@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
+from ..machine import Link
 from ..sbp import NdSbp, Sbp, broadcast
 from . import comm_cost
 from .boxing_steps import AllGather, AllReduce, BoxingStep, Exchange, Local
@@ -31,7 +32,7 @@ class Edge:
 class Problem:
     """From `src` to `dst` on a mesh whose axes all take part; the tensor has `nbytes` bytes."""
 
-    link: comm_cost.Link
+    link: Link
     mesh: tuple[int, ...]
     src: NdSbp
     dst: NdSbp

@@ -108,6 +108,16 @@ class Stack(_Join):
         *parts, dim = args
         return torch.stack(_filled(parts, dim), dim)
 
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        *parts, attrs = args
+        metas = [part for part in parts if isinstance(part, Meta)]
+        like = metas[0]
+        alike = all(meta.shape == like.shape and meta.dtype == like.dtype for meta in metas)
+        if not alike or not -like.ndim - 1 <= attrs.dim <= like.ndim:
+            return super().infer(*args)  # torch's errors
+        dim = wrap(attrs.dim, like.ndim + 1)
+        return like.like(shape=(*like.shape[:dim], len(parts), *like.shape[dim:]))
+
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         *given, attrs = args
         metas = [meta for meta in given if meta is not None]

@@ -361,6 +361,9 @@ class TargetWeights(Op):
     differentiable = False
     kernel = staticmethod(kernels.target_weights)
 
+    def infer(self, target: Meta, weight: Meta | None, attrs: TargetWeightsAttributes) -> Meta:
+        return target.like(dtype=attrs.dtype)
+
     def rule(
         self, axis: Axis, target: Meta, weight: Meta | None, attrs: TargetWeightsAttributes
     ) -> Rule:

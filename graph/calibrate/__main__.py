@@ -48,6 +48,7 @@ def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
         peak[dtype], curve = compute_rates.products(dtype, spend)
         if dtype is torch.float32:
             matmul = curve
+            narrow = compute_rates.narrow(peak[dtype], curve, spend)
         tell(f"matrix products of {dtype}")
     bandwidth, memory = compute_rates.memory(spend)
     tell("memory")
@@ -65,6 +66,8 @@ def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
         launches_ahead=False,
         contention=contention,
         matmul=matmul,
+        narrow=narrow,
+        host_bandwidth=bandwidth,
         attention=attention,
         memory=memory,
         links=(link,),

@@ -24,6 +24,7 @@ from .stopwatch import fitted, seconds_of, usual
 
 DTYPES = (torch.float32, torch.float64)
 _SIDES = (32, 64, 128, 256, 512, 768)  # of square matrices
+_SIDE, _NARROW = 512, 16  # of a matrix that two thin ones make
 _ELEMENTS = tuple(4**power for power in range(5, 12))  # of what is read and written
 _HEADS = ((4, 32, 32), (8, 64, 32), (16, 128, 64), (16, 256, 64))  # heads, length, width of each
 _WIDTHS = (128, 256)  # of the transformers whose steps are timed
@@ -42,6 +43,15 @@ def products(dtype: torch.dtype, spend: float) -> tuple[float, Curve]:
         a, b = torch.randn(side, side, dtype=dtype), torch.randn(side, side, dtype=dtype)
         seconds.append(seconds_of(partial(torch.mm, a, b), spend / len(_SIDES)))
     return fitted([2.0 * side**3 for side in _SIDES], seconds)
+
+
+def narrow(peak: float, curve: Curve, spend: float) -> float:
+    """The smallest dim of a product that takes twice as long as its flop say."""
+    a, b = torch.randn(_SIDE, _NARROW), torch.randn(_NARROW, _SIDE)
+    flop = 2.0 * _SIDE * _SIDE * _NARROW
+    seconds = seconds_of(partial(torch.mm, a, b), spend)
+    square = flop / (peak * curve.at(flop))
+    return _NARROW * max(seconds / square - 1.0, 0.0)
 
 
 def memory(spend: float) -> tuple[float, Curve]:

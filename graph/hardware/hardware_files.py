@@ -15,7 +15,8 @@ from ...errors import OnefoldValueError
 from .hardware_record import ALGORITHMS, Algorithm, Curve, Hardware, Link
 
 FOLDER = Path(__file__).parent
-SHIPPED = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+HERE = "cpu"  # what eager assumes of processes on CPUs
+SHIPPED = tuple(sorted({path.stem for path in FOLDER.glob("*.toml")} - {HERE}))
 THIS_MACHINE = "this-machine"
 
 T = TypeVar("T")
@@ -59,11 +60,11 @@ def _path_of(hardware: str | Path) -> Path:
                 "`python -m onefold.graph.calibrate`, which writes it"
             )
         return path
-    if hardware in SHIPPED:
+    if hardware in (*SHIPPED, HERE):
         return FOLDER / f"{hardware}.toml"
     path = Path(hardware)
     if path.suffix != ".toml":
-        names = ", ".join(map(repr, (*SHIPPED, THIS_MACHINE)))
+        names = ", ".join(map(repr, (*SHIPPED, HERE, THIS_MACHINE)))
         raise OnefoldValueError(
             f"unknown hardware {str(hardware)!r}; choose one of {names}, or give the path of a "
             "file that ends in .toml"
@@ -72,7 +73,7 @@ def _path_of(hardware: str | Path) -> Path:
 
 
 def _hardware(table: _Table) -> Hardware:
-    memory, launch = table.inner("memory"), table.inner("launch")
+    memory, host, launch = (table.inner(name) for name in ("memory", "host", "launch"))
     efficiency = table.inner("efficiency")
     found = Hardware(
         name=table.text("name"),
@@ -86,9 +87,13 @@ def _hardware(table: _Table) -> Hardware:
         attention=efficiency.curve("attention", "flop"),
         memory=efficiency.curve("memory", "bytes"),
         links=_links(table),
+        narrow=efficiency.number("narrow", "the length of a dim", zero=True),
+        context_bytes=int(memory.number("context", "bytes", zero=True)),
+        communicator_bytes=int(memory.number("communicator", "bytes", zero=True)),
+        host_bandwidth=host.number("bandwidth", "bytes per second"),
         ops=table.inner("ops").factors() if table.has("ops") else {},
     )
-    for each in (memory, launch, efficiency, table):
+    for each in (memory, host, launch, efficiency, table):
         each.end()
     return found
 
@@ -108,6 +113,7 @@ def _links(table: _Table) -> tuple[Link, ...]:
                 bandwidth=each.number("bandwidth", "bytes per second"),
                 algorithms=each.algorithms("algorithms"),
                 efficiency=each.curve("efficiency", "bytes"),
+                message=each.number("message", "seconds", zero=True),
             )
         )
         each.end()

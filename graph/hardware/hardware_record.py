@@ -51,6 +51,7 @@ class Link:
     bandwidth: float
     algorithms: tuple[Algorithm, ...]  # of collectives; the fastest of them is taken
     efficiency: Curve
+    message: float = 0.0  # seconds of each further message in one round of different ones
 
     def speed(self, nbytes: float) -> float:
         """Bytes per second of a message or collective of so many bytes."""
@@ -72,6 +73,10 @@ class Hardware:
     attention: Curve  # the same for fused attention
     memory: Curve  # share of the memory's bandwidth, by bytes read and written
     links: tuple[Link, ...]  # from the closest ranks to the farthest
+    narrow: float = 0.0  # a product with a dim of this length takes twice as long as its flop say
+    context_bytes: int = 0  # of the device's memory, for its driver, kernels and libraries
+    communicator_bytes: int = 0  # the same for each group of ranks that communicates
+    host_bandwidth: float = inf  # bytes per second between a device and its host
     # How many times as long ops take as their bytes and flop say, by name; 1 for all others.
     ops: Mapping[str, float] = field(default_factory=dict)
 

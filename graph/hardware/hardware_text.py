@@ -18,16 +18,23 @@ def as_toml(hardware: Hardware, comment: str = "") -> str:
     lines = [f"# {line}" for line in comment.splitlines()]
     lines.append(f"name = {_value(hardware.name)}")
     lines += _table("peak", {str(k).removeprefix("torch."): v for k, v in hardware.peak.items()})
-    memory = {"bytes": hardware.memory_bytes, "bandwidth": hardware.memory_bandwidth}
+    memory = {
+        "bytes": hardware.memory_bytes,
+        "bandwidth": hardware.memory_bandwidth,
+        "context": hardware.context_bytes,
+        "communicator": hardware.communicator_bytes,
+    }
     lines += _table("memory", memory)
+    lines += _table("host", {"bandwidth": hardware.host_bandwidth})
     lines += _table("launch", {"op": hardware.launch, "ahead": hardware.launches_ahead})
     lines += _table("overlap", {"contention": hardware.contention})
-    curves = {
+    efficiency = {
         "matmul": hardware.matmul,
+        "narrow": hardware.narrow,
         "attention": hardware.attention,
         "memory": hardware.memory,
     }
-    lines += _table("efficiency", curves)
+    lines += _table("efficiency", efficiency)
     if hardware.ops:
         lines += _table("ops", hardware.ops)
     for link in hardware.links:
@@ -42,6 +49,7 @@ def _of(link: Link) -> dict[str, object]:
         **reach,
         "launch": link.launch,
         "latency": link.latency,
+        "message": link.message,
         "bandwidth": link.bandwidth,
         "algorithms": link.algorithms,
         "efficiency": link.efficiency,

@@ -12,10 +12,11 @@ import torch
 
 from ...distributed.world import on_world_change
 from ...engine import boxing
+from ...engine.machine import machine
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, Sbp, split
-from ...engine.signature_choice import BYTE_TIME, op_time
+from ...engine.signature_choice import op_time
 from ..ir import ProgramStep
 from ..passes.pass_utils import time
 
@@ -53,7 +54,7 @@ class ModelledCosts:
     def update(self, parameter: Meta, kept: float) -> float:
         moved = 3.0 * parameter.dtype.itemsize + 2.0 * kept  # the gradient is read, the rest too
         elements = local_elements(parameter)
-        return elements * moved * BYTE_TIME[parameter.device_type]
+        return elements * moved * machine(parameter.device_type).byte
 
 
 def local_elements(meta: Meta) -> int:

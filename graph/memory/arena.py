@@ -13,9 +13,8 @@ from operator import itemgetter
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .liveness import Buffer, live_bytes
+from .liveness import Buffer, Ints, live_at, spans_of
 
 ALIGNMENT = 64  # bytes; every offset is a multiple
 TRIES = 10_000  # placements that may be spent on improving one plan
@@ -25,7 +24,6 @@ _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 _STUCK = 8  # rounds without success before a fresh start
 _NOISE = 0.5  # of the logarithm of sizes, in a fresh start
 
-Ints: TypeAlias = NDArray[np.int64]
 Fit: TypeAlias = Literal["best", "first"]  # the smallest gap, or the lowest
 
 
@@ -61,8 +59,9 @@ def aligned(nbytes: int) -> int:
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
     """The largest sum of aligned bytes that are live at one time."""
-    whole = [Buffer(b.key, aligned(b.nbytes), b.first, b.last) for b in buffers]
-    return max(live_bytes(whole, 1 + max((b.last for b in buffers), default=-1)), default=0)
+    sizes, firsts, lasts = spans_of(buffers)
+    whole = -(-sizes // ALIGNMENT) * ALIGNMENT
+    return int(live_at(whole, firsts, lasts, 1 + int(lasts.max(initial=-1))).max(initial=0))
 
 
 def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
@@ -118,10 +117,7 @@ class _Work:
 
     def crowd(self) -> Ints:
         """The most aligned bytes that are there during each buffer's life."""
-        change = np.zeros(int(self.last.max()) + 2, np.int64)
-        np.add.at(change, self.first, self.size)
-        np.add.at(change, self.last + 1, -self.size)
-        live = change.cumsum()
+        live = live_at(self.size, self.first, self.last, int(self.last.max()) + 1)
         spans = zip(self.first.tolist(), self.last.tolist(), strict=True)
         return np.array([live[first : last + 1].max() for first, last in spans], np.int64)
 

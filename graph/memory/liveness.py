@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 Key: TypeAlias = Hashable
+Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One piece of work: the buffers (key, bytes) that it makes, and those that it uses last.
 
     During the work both are live.
@@ -21,8 +23,7 @@ class Event:
     freed: tuple[Key, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory of one rank, live from the event number `first` to the event number `last`."""
 
     key: Key
@@ -61,12 +62,19 @@ def live_bytes(buffers: Sequence[Buffer], events: int) -> list[int]:
     >>> live_bytes([Buffer("x", 4, 0, 1), Buffer("y", 8, 1, 2)], 3)
     [4, 12, 8]
     """
-    change = [0] * (events + 1)
-    for buffer in buffers:
-        change[buffer.first] += buffer.nbytes
-        change[buffer.last + 1] -= buffer.nbytes
-    total, found = 0, []
-    for more in change[:events]:
-        total += more
-        found.append(total)
-    return found
+    return live_at(*spans_of(buffers), events).tolist()
+
+
+def spans_of(buffers: Sequence[Buffer]) -> tuple[Ints, Ints, Ints]:
+    """The bytes of buffers, and the first and last event of each."""
+    rows = [(b.nbytes, b.first, b.last) for b in buffers]
+    sizes, firsts, lasts = np.array(rows, np.int64).reshape(-1, 3).T
+    return sizes, firsts, lasts
+
+
+def live_at(sizes: Ints, firsts: Ints, lasts: Ints, events: int) -> Ints:
+    """The bytes that are live during each event."""
+    change = np.zeros(events + 1, np.int64)
+    np.add.at(change, firsts, sizes)
+    np.add.at(change, lasts + 1, -sizes)
+    return change[:events].cumsum()

@@ -18,6 +18,7 @@ from .arena import Arena
 from .liveness import Buffer, buffers_of, live_bytes
 from .program_events import call_events
 from .stage_events import stage_events
+from .storages import Known
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class MemoryPlan:
     live: int
     kept: int
     moment: str  # the first step during which `live` bytes are live, and its place in the call
+    steps: int  # in a call, by which buffers begin and end
     states: int  # of `persistent`, what the optimizers keep
     buffers: Sequence[Buffer] = field(repr=False)  # of the call
 
@@ -84,15 +86,22 @@ class MemoryPlan:
 
 
 @uncollected()
-def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
+def plan_memory(
+    program: Program, rank: int, stages: StagePlan | None = None, known: Known | None = None
+) -> MemoryPlan:
     """The memory of one call; with `stages` of a program for each of their micro-batches.
+
+    What was `known` of other ranks is used, and more is noted there.
 
     Raises OnefoldValueError for a rank that is in none of the program's placements.
     """
     _check_rank(program, rank)
-    events = call_events(program, rank) if stages is None else stage_events(stages, rank)
+    if stages is None:
+        events = call_events(program, rank, known)
+    else:
+        events = stage_events(stages, rank, known=known)
     buffers = buffers_of(events)
-    freed = {key for event in events for key in event.freed}
+    last = set(events[-1].freed) if events else set()
     states = (program if stages is None else stages.staged.end.program).states
     kept = [*(variable.value for variable in program.variables), *states]
     count = 1 if stages is None else stages.schedule.micro_batches
@@ -106,8 +115,9 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
         persistent=sum(local_bytes(value.meta, rank) for value in kept),
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
         live=max(live, default=0),
-        kept=sum(b.nbytes for b in buffers if b.key not in freed),
+        kept=sum(b.nbytes for b in buffers if b.last == len(events) - 1 and b.key not in last),
         moment=f"{events[at].label}, {at + 1} of {len(events)}" if live else "",
+        steps=len(events),
         states=sum(local_bytes(value.meta, rank) for value in states),
         buffers=buffers,
     )

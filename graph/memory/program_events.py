@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..async_boxing import steps_with_async_boxing
 from ..ir import Program, ProgramStep, Value
 from .liveness import Event
-from .storages import Form, Storages, position_of, whole
+from .storages import Form, Known, Storages, position_of, whole
 
 Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-batch
 Name: TypeAlias = tuple[int, Lane]  # of a value, and of the buffer that was made for it
@@ -41,6 +41,7 @@ def events_of(
     shared: Iterable[Value] = (),
     wanted: Iterable[tuple[Value, Lane]] = (),
     alone: AbstractSet[int] = frozenset(),
+    known: Known | None = None,
 ) -> list[Event]:
     """One event for each step, in the order in which the executor does them.
 
@@ -48,9 +49,9 @@ def events_of(
     not counted, and neither are views of them. `wanted` values stay to the end. Steps of all lanes
     read the values with the numbers `alone` from lane None, in which they are made. A view shares
     the buffer of its base, which is freed after the last use of either. Kernels' own temporaries
-    are not known here.
+    are not known here. `known` is what was found for other ranks, see `Storages`.
     """
-    found = _Events(rank, shared, alone)
+    found = _Events(rank, shared, alone, known)
     found.give(given)
     for each in work:
         if isinstance(each, Block):
@@ -73,9 +74,11 @@ class _Template:
 class _Events:
     """The buffers in which values lie, while steps are followed."""
 
-    def __init__(self, rank: int, shared: Iterable[Value], alone: AbstractSet[int]) -> None:
+    def __init__(
+        self, rank: int, shared: Iterable[Value], alone: AbstractSet[int], known: Known | None
+    ) -> None:
         self._rank = rank
-        self._storages = Storages(rank)
+        self._storages = Storages(rank, known)
         shared = tuple(shared)
         self._common = {value.number for value in shared} | alone
         self._home: dict[Name, Name | None] = {}  # where a value lies; None: not the program's
@@ -91,8 +94,9 @@ class _Events:
         """Values that exist before and are not counted."""
         for value, lane in values:
             position, own = position_of(value.meta, self._rank), self._name(value, lane)
-            self._forms[own] = None if position is None else whole(value.meta, position)
-            self._home[own] = None
+            if position is not None:
+                self._forms[own] = whole(value.meta, position)
+                self._home[own] = None
 
     def _name(self, value: Value, lane: Lane) -> Name:
         return value.number, None if value.number in self._common else lane
@@ -109,6 +113,10 @@ class _Events:
     def do(self, work: Work) -> None:
         """Follow one step."""
         step, lane, reads = work
+        if not step.inputs and not step.outputs:
+            self._made.append([])
+            self._labels.append(step.name)
+            return
         index = len(self._labels)
         home, forms, last = self._home, self._forms, self._last
         names: list[Name | None] = []
@@ -228,7 +236,7 @@ def _entries(steps: Sequence[ProgramStep]) -> list[Value]:
     return list(found.values())
 
 
-def call_events(program: Program, rank: int) -> list[Event]:
+def call_events(program: Program, rank: int, known: Known | None = None) -> list[Event]:
     """What a graph without stages does in one call: see `steps_with_async_boxing`."""
     return events_of(
         [Work(step) for step in steps_with_async_boxing(program)],
@@ -236,6 +244,7 @@ def call_events(program: Program, rank: int) -> list[Event]:
         [(value, None) for value in program.inputs],
         [*(variable.value for variable in program.variables), *program.states],
         [(value, None) for value in program.wanted()],
+        known=known,
     )
 
 

@@ -5,24 +5,47 @@ micro-batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate, count
 
+from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
 from ..stages.stage_plan import Instruction, Message, StagePlan
 from .liveness import Event
 from .program_events import Block, Lane, Work, events_of, planned
+from .storages import Known
 
 
-def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
+def stage_events(
+    plan: StagePlan, rank: int, posted: bool = True, known: Known | None = None
+) -> list[Event]:
     """What a rank does in one call.
 
     A received value is live from the post of its receive or, without `posted`, from its use, as
     where one process has all ranks. A sent value is live until the send is started; messages that
     are still in flight are not counted.
     """
-    return _Events(plan, rank, posted).events()
+    return _Events(plan, rank, posted).events(known)
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """What the events of the ranks of a stage are parts of."""
+
+    actions: tuple[tuple[Action, int, int], ...]  # with its first event, and the one after its last
+    sums: dict[int, Value]  # by number of a sum over micro-batches, what is added up
+
+
+def stage_work(plan: StagePlan, rank: int) -> StageWork:
+    """The actions among the events of `stage_events(plan, rank)`, for all ranks of its group."""
+    events = _Events(plan, rank, True)
+    events.until_end()
+    lengths = [1 if isinstance(each, Work) else len(each.steps) for each in events.work]
+    at = [0, *accumulate(lengths)]
+    spans = tuple([(action, at[first], at[end]) for action, first, end in events.spans])
+    return StageWork(spans, events.added)
 
 
 class _Events:
@@ -35,14 +58,35 @@ class _Events:
         self.work: list[Work | Block] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
+        self.added: dict[int, Value] = {}  # by the number of a sum
+        self.spans: list[tuple[Action, int, int]] = []  # with the places of its work
         self.numbers = count(-1, -1)  # of values that only the plan has
-        self.sums = self.staged.sums_by_part()
+        self.sums = plan.sums
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
-        self.shared = [] if group is None else self.staged.shared_by_stages(group)
+        self.shared = [] if group is None else plan.shared[group]
 
-    def events(self) -> list[Event]:
+    def events(self, known: Known | None) -> list[Event]:
+        staged = self.staged
+        self.until_end()
+        kept = self._end()
+        fed = [v for step in staged.feeds for v in step.outputs]
+        for lane in range(self.count):
+            self._drop(fed, lane)
+        self._drop([v for step in staged.once for v in step.outputs], None)
+        return events_of(
+            self.work,
+            self.rank,
+            [(value, None) for value in staged.slices.inputs],
+            [*(v.value for v in staged.program.variables), *staged.end.program.states],
+            kept,
+            self.common,
+            known,
+        )
+
+    def until_end(self) -> None:
+        """Note the work of all micro-batches."""
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
         for step in (*staged.once, *staged.slices.steps):
@@ -59,19 +103,6 @@ class _Events:
             self._follow(each)
         for lane in lanes:
             self._add_up(self.sums.get(None, ()), lane)
-        kept = self._end()
-        fed = [v for step in staged.feeds for v in step.outputs]
-        for lane in lanes:
-            self._drop(fed, lane)
-        self._drop([v for step in staged.once for v in step.outputs], None)
-        return events_of(
-            self.work,
-            self.rank,
-            [(value, None) for value in staged.slices.inputs],
-            [*(variable.value for variable in program.variables), *staged.end.program.states],
-            kept,
-            self.common,
-        )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
         self.work.append(Work(step, lane))
@@ -95,12 +126,14 @@ class _Events:
 
     def _act(self, action: Action) -> None:
         part, lane = (action.kind, action.stage), action.micro_batch
+        first = len(self.work)
         if not self.posted:
             for transfer in self.staged.transfers:
                 if transfer.target == part:
                     self._add(transfer.step, lane)
         self.work.append(Block(self.staged.segments[part], lane))
         self._add_up(self.sums.get(part, ()), lane)
+        self.spans.append((action, first, len(self.work)))
 
     def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
         taken = []  # by sums that are there already
@@ -114,6 +147,7 @@ class _Events:
                 taken.append(value)
                 continue
             total = Value(next(self.numbers), value.meta)
+            self.added[total.number] = value
             add = planned("add", (value, value), (total,))
             self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
@@ -135,7 +169,15 @@ class _Events:
         def now(value: Value) -> tuple[Value, Lane]:
             return of.get(value.number, (value, None))
 
-        for step in end.program.steps:
+        members: dict[Placement | None, bool] = {None: True}
+        for step, placements in self.plan.ends:
+            for each in placements:
+                if each not in members:
+                    assert each is not None
+                    members[each] = self.rank in each.position
+            if not any(members[each] for each in placements):
+                self.work.append(Work(_elsewhere(step.name)))
+                continue
             pairs = [now(v) if type(v) is Value else (v, None) for v in step.inputs]
             place = None if step.place is None else now(step.place)[0]
             step = replace(step, inputs=tuple([value for value, _ in pairs]), place=place)
@@ -145,3 +187,9 @@ class _Events:
     def _lane(self, given: object, lane: Lane) -> Lane:
         """The lane of what a step in this one reads."""
         return None if type(given) is Value and given.number in self.common else lane
+
+
+@cache
+def _elsewhere(name: str) -> ProgramStep:
+    """A step in whose place a rank does nothing."""
+    return planned(name, ())

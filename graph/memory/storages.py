@@ -7,10 +7,10 @@ works for any rank, also for one that another process owns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -65,6 +65,10 @@ def whole(meta: Meta, position: int) -> Form:
     return Form(shape, torch.empty(shape, device="meta").stride())
 
 
+# What each output of steps is, by what it depends on.
+Known: TypeAlias = dict[Any, "tuple[Made | None, ...]"]
+
+
 class _Followed(Local):
     """A rank as fake tensors can follow it: with torch's references, whatever its device."""
 
@@ -76,12 +80,16 @@ class _Followed(Local):
 
 
 class Storages:
-    """The storages of one rank; equal steps on equal shards are computed once."""
+    """The storages of one rank; equal steps on equal shards are computed once.
 
-    def __init__(self, rank: int) -> None:
+    `known` is what other ranks have found: on meshes alike the same kernels run.
+    """
+
+    def __init__(self, rank: int, known: Known | None = None) -> None:
         self.rank = rank
         self._mode = FakeTensorMode()
-        self._known: dict[Any, tuple[Made | None, ...]] = {}
+        self._known = {} if known is None else known
+        self._kinds: dict[Meta, Hashable] = {}
         self._of_step: dict[Any, tuple[Made | None, ...]] = {}  # by identity: it runs many times
 
     def made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
@@ -100,7 +108,10 @@ class Storages:
     def _made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
-            move = (step.source.meta, step.outputs[0].meta, step.place is None, forms[0])
+            metas = step.source.meta, step.outputs[0].meta
+            inside = metas[0].placement is metas[1].placement
+            ends = tuple(map(self._kind, metas)) if inside else (self.rank, *metas)
+            move = (ends, positions[0], step.place is None, forms[0])
             found = self._known.get(move)
             if found is None:
                 found = self._known[move] = (self._boxed(step, forms[0], positions[0]),)
@@ -109,9 +120,11 @@ class Storages:
             return tuple([Made(whole(v.meta, 0), -1, i, 0) for i, v in enumerate(step.outputs)])
         if not any(position is not None for position in positions):
             return (None,) * len(positions)
-        metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
+        kind = self._kind
+        metas = tuple([kind(v.meta) if type(v) is Value else type(v) for v in step.inputs])
+        made = tuple(map(kind, step.output_metas))
         place = None if step.place is None else step.inputs.index(step.place)
-        key = (step.origin, metas, step.output_metas, step.attrs, place, tuple(forms))
+        key = (step.origin, metas, made, step.attrs, place, tuple(forms), tuple(positions))
         found = self._known.get(key)
         if found is None:
             # What a kernel draws at random it computes, data or not.
@@ -121,6 +134,16 @@ class Storages:
                 found = self._traced(step, position, forms)
             found = found or _plain(step, positions, forms)
             self._known[key] = found
+        return found
+
+    def _kind(self, meta: Meta) -> Hashable:
+        """What two metas have in common that differ in their ranks alone."""
+        found = self._kinds.get(meta)
+        if found is None:
+            form = meta.shape, meta.dtype, meta.nd_sbp
+            p = meta.placement
+            mesh = None if p is None else (p.device_type, p.shape)
+            found = self._kinds[meta] = (*form, mesh)
         return found
 
     def _traced(

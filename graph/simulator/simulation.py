@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from ...engine.cluster import planned
+from ...errors import OnefoldValueError
 from .. import trace_format
 from ..compiled_graph import Compiled
 from ..hardware import Hardware, read
@@ -34,9 +36,18 @@ class RankTimes:
     waiting: float  # for other ranks
     flop: Mapping[torch.dtype, int]  # of matrix products, without what checkpoints compute again
     flop_again: float
-    received: Mapping[str, int]  # by name of the link
-    memory: int | None  # at the peak, with parameters and states; None where it was not asked for
+    traffic: Mapping[tuple[str, str], int]  # received, by kind of collective and name of the link
+    memory: int | None  # at the peak, of everything; None where it was not asked for
     moment: str = ""  # the step during which most is live, and its place in the call
+    reserved: int = 0  # of the memory, what the device's driver and the communicators take
+
+    @property
+    def received(self) -> dict[str, int]:
+        """Bytes by name of the link."""
+        found: dict[str, int] = {}
+        for (_, link), nbytes in self.traffic.items():
+            found[link] = found.get(link, 0) + nbytes
+        return found
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,11 @@ class Simulation:
         """The bytes of the rank that needs most."""
         return max((g.memory for g in self.groups if g.memory is not None), default=None)
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether everything fits in the memory of a device; None where it was not asked for."""
+        return None if self.memory is None else self.memory <= self.hardware.memory_bytes
+
     def save_trace(self, path: str | Path) -> None:
         """Write a Chrome trace, which Perfetto opens: a process for each group of equal ranks."""
         groups = enumerate(self.groups)
@@ -105,8 +121,19 @@ class Simulation:
     def _spans(self) -> Iterator[trace_format.Span]:
         line = self.timeline
         for task, start, end in zip(line.tasks, line.starts, line.ends, strict=True):
-            row = _ROWS.index(task.stream)
-            yield trace_format.Span(task.name, task.stream, task.rank, row, 1e6 * start, 1e6 * end)
+            row, about = _ROWS.index(task.stream), task.about
+            details: dict[str, object] = {"bytes": about.nbytes} if about.nbytes else {}
+            if about.module:
+                details["module"] = about.module
+            yield trace_format.Span(
+                task.name,
+                about.kind or task.stream,
+                task.rank,
+                row,
+                1e6 * start,
+                1e6 * end,
+                details,
+            )
 
     def __str__(self) -> str:
         step = self.step_time
@@ -121,7 +148,7 @@ class Simulation:
         for link, nbytes in self.received.items():
             lines.append(f"received    {readable(nbytes)} over {link}")
         if self.memory is not None:
-            fits = "fits in" if self.memory <= self.hardware.memory_bytes else "more than the"
+            fits = "fits in" if self.fits else "more than the"
             has = readable(self.hardware.memory_bytes)
             lines.append(f"memory      {readable(self.memory)} at most, {fits} {has} of a device")
         titles = ("ranks", "compute", "communication", "waiting", "memory", "at the step")
@@ -135,7 +162,7 @@ class Simulation:
 
 def simulate(
     compiled: Compiled,
-    hardware: str | Path | Hardware,
+    hardware: str | Path | Hardware | None = None,
     tokens: int | None = None,
     memory: bool = True,
 ) -> Simulation:
@@ -145,7 +172,7 @@ def simulate(
     the steps in the order of the program, or with stages the instructions of the rank's group.
     `nn.Graph.simulate` has the arguments.
     """
-    machine = read(hardware)
+    machine = _machine(hardware)
     if tokens is not None:
         integer("simulate: tokens", tokens, least=1)
     groups_of_ranks = alike(metas_of(compiled.program, compiled.stages)) or [(0,)]
@@ -156,13 +183,34 @@ def simulate(
         add_stages(tasks, compiled.stages)
     timeline = run(tasks.tasks, machine.contention)
     groups = tuple(
-        _group(work, timeline, index, compiled if memory else None)
+        _group(work, timeline, index, compiled if memory else None, _reserved(tasks, work.rank))
         for index, work in enumerate(tasks.works)
     )
     return Simulation(machine, groups, timeline, tokens)
 
 
-def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None) -> RankTimes:
+def _machine(hardware: str | Path | Hardware | None) -> Hardware:
+    """The record of a machine; without a name, of that of the cluster that is planned."""
+    cluster = planned()
+    if hardware is None and cluster is not None:
+        hardware = cluster.hardware
+    if hardware is None:
+        raise OnefoldValueError(
+            'simulate: no hardware is given; name it, as in graph.simulate("h100"), or in '
+            'flow.planning(size, hardware="h100")'
+        )
+    return read(hardware)
+
+
+def _reserved(tasks: Tasks, rank: int) -> int:
+    """The bytes that the driver and the communicators of a rank take."""
+    machine, communicators = tasks.hardware, len(tasks.comm.groups[rank])
+    return machine.context_bytes + communicators * machine.communicator_bytes
+
+
+def _group(
+    work: RankWork, timeline: Timeline, index: int, compiled: Compiled | None, reserved: int
+) -> RankTimes:
     done = work.done
     plan = None if compiled is None else compiled.memory(work.rank)
     return RankTimes(
@@ -172,9 +220,10 @@ def _group(work: RankWork, timeline: Timeline, index: int, compiled: Compiled | 
         waiting=timeline.makespan - timeline.busy.get(index, 0.0),
         flop=dict(done.flop),
         flop_again=done.flop_again,
-        received=dict(done.received),
-        memory=None if plan is None else plan.total,
+        traffic=dict(done.traffic),
+        memory=None if plan is None else plan.total + reserved,
         moment="" if plan is None else plan.moment,
+        reserved=reserved,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,18 @@ class Cost:
     flop: float = 0.0  # of matrix products and the like
     nbytes: int = 0  # read and written
     dtype: torch.dtype = torch.float32  # in which the flop are done
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product: its flop, and its smallest dim.
+
+    Each element of the largest matrix takes part in as many multiplications as that dim has.
+    """
+
+    flop: float
+    width: float
+    attention: bool
 
 
 class StepCosts:
@@ -50,8 +63,10 @@ class StepCosts:
         written = {value.number: value for value in step.writes}
         nbytes = read_and_written(step, self.rank)
         nbytes += sum(local_bytes(value.meta, self.rank) for value in written.values())
-        flop, dtype = self.products(step), _dtype(step)
-        seconds = max(self.computing(flop, dtype, step.name), self.moving(nbytes))
+        products, dtype = list(self.products(step)), _dtype(step)
+        flop = sum(product.flop for product in products)
+        computing = sum(self.computing(product, dtype) for product in products)
+        seconds = max(computing, self.moving(nbytes))
         seconds *= self.hardware.ops.get(step.name, 1.0)
         return Cost(self.launched(seconds), flop, nbytes, dtype)
 
@@ -62,33 +77,37 @@ class StepCosts:
             return max(launch, seconds) if seconds else 0.0
         return launch + seconds
 
-    def computing(self, flop: float, dtype: torch.dtype, name: str) -> float:
-        """Seconds of so much arithmetic of matrix products."""
-        if not flop:
-            return 0.0
+    def computing(self, product: Product, dtype: torch.dtype) -> float:
+        """Seconds of the arithmetic of a matrix product, or of what is like one."""
         machine = self.hardware
-        curve = machine.attention if "attention" in name else machine.matmul
-        return flop / (machine.flops(dtype) * curve.at(flop))
+        if product.attention:
+            share = machine.attention.at(product.flop)
+        else:
+            share = machine.matmul.at(product.flop) / (1 + machine.narrow / product.width)
+        return product.flop / (machine.flops(dtype) * share)
 
     def moving(self, nbytes: float) -> float:
         """Seconds to read and write so many bytes."""
         machine = self.hardware
         return nbytes / (machine.memory_bandwidth * machine.memory.at(nbytes)) if nbytes else 0.0
 
-    def products(self, step: ProgramStep) -> float:
-        """The flop of the matrix products, convolutions and the like in a step, on this rank.
+    def products(self, step: ProgramStep) -> Iterator[Product]:
+        """The matrix products, convolutions and the like in a step, of this rank.
 
-        What ops do with each element alone is bound by memory, and counts as 0.
+        What ops do with each element alone is bound by memory, and is none.
         """
-        if step.parts:
-            return sum(map(self.products, step.parts))
+        for part in step.parts:
+            yield from self.products(part)
         op = step.origin if step.op is None else step.op
-        if not isinstance(op, Op) or type(op).flops is Op.flops:
-            return 0.0
+        if step.parts or not isinstance(op, Op) or type(op).flops is Op.flops:
+            return
         inputs = [meta and shard(meta, self.rank) for meta in step.input_metas]
         outputs = [shard(meta, self.rank) for meta in step.output_metas]
         here = [meta for meta in outputs if meta is not None]
-        return op.flops(inputs, here) if len(here) == len(outputs) else 0.0
+        flop = op.flops(inputs, here) if len(here) == len(outputs) else 0.0
+        if flop:
+            largest = max(meta.numel for meta in (*inputs, *here) if meta is not None)
+            yield Product(flop, flop / (2 * largest), "attention" in step.name)
 
 
 def shard(meta: Meta, rank: int) -> Meta | None:

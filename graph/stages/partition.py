@@ -92,19 +92,18 @@ class Staged:
             found.setdefault(makers.get(number), []).append((variable.value, value))
         return found
 
-    def shared_by_stages(self, group: int) -> list[Value]:
-        """The values that segments of several stages of a group need, but no output.
+    def shared_by_stages(self) -> tuple[list[Value], ...]:
+        """For each group, the values that segments of several of its stages need, but no output.
 
         Which of the segments is the last differs between micro-batches.
         """
         kept, users = self.kept(), self.users()
-        return [
-            value
-            for (_, at), value in (*self._made(), *self._arrived())
-            if len({stage for _, stage in users[value.number]}) > 1
-            and value.number not in kept
-            and self.group_of[at] == group
-        ]
+        found: tuple[list[Value], ...] = tuple([[] for _ in self.ranks])
+        for (_, at), value in (*self._made(), *self._arrived()):
+            stages = {stage for _, stage in users[value.number]}
+            if len(stages) > 1 and value.number not in kept:
+                found[self.group_of[at]].append(value)
+        return found
 
     def kept(self) -> set[int]:
         """The numbers of the values that must be there when a micro-batch ends, sums aside."""

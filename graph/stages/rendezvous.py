@@ -8,8 +8,7 @@ its receive.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections import Counter, deque
 from itertools import product
 
 from ...errors import OnefoldRuntimeError
@@ -28,21 +27,18 @@ def check_rendezvous(plan: StagePlan) -> None:
     needs: dict[tuple[str, int], list[int]] = {}
     for index, transfer in enumerate(staged.transfers):
         needs.setdefault(transfer.target, []).append(index)
-    queues: list[list[Message]] = [[] for _ in plan.instructions]
-    arrived: set[tuple[int, int]] = set()
+    queues = _Queues(len(plan.instructions))
 
     def post(group: int, each: Instruction) -> bool:
         if isinstance(each, Action):
             wanted = needs.get((each.kind, each.stage), ())
-            return all((index, each.micro_batch) in arrived for index in wanted)
-        queues[group].append(each)
-        while _one_moves(queues, arrived):
-            pass
+            return all((index, each.micro_batch) in queues.arrived for index in wanted)
+        queues.post(group, each)
         return True
 
     done = in_turn(plan.instructions, post)
     left = [at < len(its) for at, its in zip(done, plan.instructions, strict=True)]
-    if any(queues) or any(left):
+    if queues.waiting or any(left):
         waiting = [
             f"ranks {list(staged.ranks[group])} before {plan.instructions[group][at]}"
             for group, at in enumerate(done)
@@ -51,17 +47,30 @@ def check_rendezvous(plan: StagePlan) -> None:
         raise OnefoldRuntimeError(f"the plan cannot run: {', '.join(waiting)} wait")
 
 
-def _one_moves(queues: list[list[Message]], arrived: set[tuple[int, int]]) -> bool:
-    """Let a message arrive whose ends are both at the heads of their queues, if there is one."""
-    heads = {queue[0]: queue for queue in queues if queue}
-    for message, queue in heads.items():
-        other = heads.get(replace(message, kind="receive"))
-        if message.kind == "send" and other is not None:
-            queue.pop(0)
-            other.pop(0)
-            arrived.add((message.transfer, message.micro_batch))
-            return True
-    return False
+class _Queues:
+    """The messages of every group that have not moved, and what has arrived."""
+
+    def __init__(self, groups: int) -> None:
+        self._queues: list[deque[Message]] = [deque() for _ in range(groups)]
+        self.waiting: dict[int, int] = {}  # by the order of a head, the group whose head it is
+        self.arrived: set[tuple[int, int]] = set()  # transfers and their micro-batches
+
+    def post(self, group: int, message: Message) -> None:
+        """Append a message, and move those whose ends are both at the heads of their queues."""
+        self._queues[group].append(message)
+        heads = [group] if len(self._queues[group]) == 1 else []
+        while heads:
+            group = heads.pop()
+            head = self._queues[group][0]
+            other = self.waiting.pop(head.order, None)
+            if other is None:
+                self.waiting[head.order] = group
+                continue
+            self.arrived.add((head.transfer, head.micro_batch))
+            for each in (group, other):
+                self._queues[each].popleft()
+                if self._queues[each]:
+                    heads.append(each)
 
 
 def _check_pairs(plan: StagePlan) -> None:

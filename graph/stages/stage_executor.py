@@ -42,9 +42,7 @@ class Pipeline(Executor):
         calls, all_of = self.places.calls, self.places.all_of
         self.once, self.feeds = calls(staged.once), calls(staged.feeds)
         self.parts = lower(staged, self.places)
-        self.shared_by_stages = [
-            all_of(staged.shared_by_stages(group)) for group in range(len(staged.ranks))
-        ]
+        self.shared_by_stages = list(map(all_of, plan.shared))
         self.left = [plan.left(group) for group in range(len(staged.ranks))]
         self.slices = calls(staged.slices.steps)
         self.whole_inputs = all_of(staged.slices.inputs)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from ...distributed.world import shortened
+from ...engine.placement import Placement
 from ...errors import OnefoldValueError
+from ..ir import ProgramStep, Value
 from ..schedules.actions import Action, Schedule
 from ..schedules.diagram import diagram
 from ..schedules.named_schedules import default_for, make
@@ -51,6 +54,25 @@ class StagePlan:
     def group(self, rank: int) -> int | None:
         """The group that a rank is in."""
         return next((i for i, ranks in enumerate(self.staged.ranks) if rank in ranks), None)
+
+    @cached_property
+    def sums(self) -> dict[Part | None, list[Value]]:
+        """The values that are added up over the micro-batches, by the segment that makes each."""
+        return self.staged.sums_by_part()
+
+    @cached_property
+    def shared(self) -> tuple[list[Value], ...]:
+        """For each group the values that several of its stages need, but no output."""
+        return self.staged.shared_by_stages()
+
+    @cached_property
+    def ends(self) -> list[tuple[ProgramStep, frozenset[Placement | None]]]:
+        """The steps after all micro-batches, with the placements of what each reads and makes."""
+        steps = self.staged.end.program.steps
+        return [
+            (step, frozenset([v.meta.placement for v in (*step.outputs, *step.reads())]))
+            for step in steps
+        ]
 
     def left(self, group: int) -> list[int]:
         """For each micro-batch, how many actions and sends of a group there are."""

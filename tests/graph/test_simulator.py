@@ -1,12 +1,14 @@
 """The simulator: closed forms of schedules and collectives, real graphs, and monotonicity."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pipelines
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from trace_faults import faults
 
 import onefold as flow
 from onefold import nn
@@ -312,14 +314,46 @@ def test_many_ranks_cost_no_more_than_few():
 def test_a_trace_has_every_task(world, tmp_path):
     found = pipeline().simulate("a100-80", memory=False)
     found.save_trace(tmp_path / "trace.json")
-    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert faults(trace) == []
+    rows = trace["traceEvents"]
     spans = [row for row in rows if row["ph"] == "X"]
-    assert len(spans) == len(found.timeline.tasks)
+    assert [row["ts"] for row in spans] == sorted(row["ts"] for row in spans)
+    tracks = Counter((row["pid"], row["name"]) for row in spans)
+    assert tracks == Counter((task.rank, task.name) for task in found.timeline.tasks)
+    kinds = {row["cat"] for row in spans}
+    assert kinds == {"forward", "backward", "update", "send"}
+    sent = sum(row["args"]["bytes"] for row in spans if row["cat"] == "send")
+    assert sent == sum(group.traffic["transfer", "NVLink"] for group in found.groups)
     assert max(row["ts"] + row["dur"] for row in spans) == pytest.approx(
         1e6 * found.step_time, abs=2e-3
     )
     names = {row["pid"]: row["args"]["name"] for row in rows if row["name"] == "process_name"}
     assert names == {0: "rank 0", 1: "rank 1", 2: "rank 2"}
+
+
+def test_what_the_driver_and_communicators_take_counts():
+    """Rows are scattered in groups of 2 and columns gathered in others."""
+    with flow.planning(4, hardware="h100") as cluster:
+        (p,) = cluster.meshes(2, 2)
+        graph = nn.Graph.trace(lambda x, y: (x.to_global(sbp=(B, S0)), y.to_global(sbp=(B, B))))
+        graph(*(flow.zeros(8, 8, placement=p, sbp=each) for each in ((P, S0), (B, S0))))
+        assert graph.simulate().hardware == read("h100")
+        assert graph.simulate("a100-80").hardware == read("a100-80")
+        total = graph.memory(0).total
+        given = replace(
+            PLAIN, context_bytes=1000, communicator_bytes=100, memory_bytes=total + 1200
+        )
+        found = graph.simulate(given)
+        assert {group.reserved for group in found.groups} == {1200}
+        assert found.memory == total + 1200
+        assert found.fits
+        assert not graph.simulate(replace(given, memory_bytes=total + 1199)).fits
+        assert graph.simulate(given, memory=False).fits is None
+    with pytest.raises(
+        OnefoldValueError, match=r"no hardware is given; .*flow\.planning\(size, ha"
+    ):
+        graph.simulate()
 
 
 def test_tokens_are_a_count(world):
