@@ -23,7 +23,7 @@ from .cost_network import CostNetwork, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 
-TABLE_SIZE = 1 << 25  # entries of the largest sum of tables
+TABLE_SIZE = 1 << 26  # entries of the largest sum of tables
 _GROUP_SIZE = 1 << 22  # the same, where that is not enough for the exact minimum
 _PART = 1 << 20  # entries of a part of a sum
 _SWEEPS = 16
@@ -188,7 +188,10 @@ class _Elimination:
         return order
 
     def _rank(self, node: int) -> tuple[float, float]:
-        """The weight of the pairs that eliminating a node would join, and the size of its table."""
+        """The weight of the pairs that eliminating a node would join, and the size of its table.
+
+        The more states a node has, the sooner it should go.
+        """
         logs, around = self._logs, self._around[node]
         new, rest = 0.0, set(around)
         for other in around:
@@ -196,7 +199,8 @@ class _Elimination:
             apart = rest - self._around[other]
             if apart:
                 new += logs[other] * sum([logs[each] for each in apart])
-        return round(new, 9), round(logs[node] + sum([logs[other] for other in around]), 9)
+        size = logs[node] + sum([logs[other] for other in around])
+        return round(new / max(logs[node], _LEAST), 9), round(size, 9)
 
     def _eliminate(self, node: int, around: list[int]) -> float:
         factors = [self._factors[each] for each in sorted(self._of[node])]
