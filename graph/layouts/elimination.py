@@ -83,10 +83,10 @@ class Solver:
     def _total(self, states: States, price: float) -> float:
         return self.network.total(states) + price * self.network.used(states)
 
-    def _eliminate(self, reduced: Reduced) -> tuple[float, States, bool]:
+    def _eliminate(self, reduced: Reduced, rough: bool = False) -> tuple[float, States, bool]:
         """A lower bound, the states, and whether they are the best."""
         reduced.run()
-        elimination = _Elimination(reduced, self.table_size)
+        elimination = _Elimination(reduced, self.table_size, rough)
         bound = elimination.run()
         return bound, elimination.states(), elimination.exact
 
@@ -103,7 +103,7 @@ class Solver:
                 if turn % count < len(numbers):
                     own = numbers[turn % count]
                     reduced.only(node, tuple(np.flatnonzero(own == own[states[node]]).tolist()))
-            found = self._eliminate(reduced)[1]
+            found = self._eliminate(reduced, rough=True)[1]
             cost = self._total(found, price)
             turn += 1
             if cost < least * (1 - _LEAST):
@@ -124,14 +124,15 @@ class _Eliminated:
 
 
 class _Elimination:
-    """One run over a reduced network."""
+    """One run over a reduced network; in a `rough` order where nodes have few states."""
 
-    def __init__(self, reduced: Reduced, table_size: int) -> None:
+    def __init__(self, reduced: Reduced, table_size: int, rough: bool = False) -> None:
         self.tables: CostTables = reduced.tables
         self.reduced = reduced
         self.table_size = self.group_size = table_size
         self.sizes = [len(kept) for kept in reduced.kept]
         self.exact = True
+        self.rough = rough
         self._factors: list[Factor] = []
         self._of: list[set[int]] = [set() for _ in self.sizes]
         self._around = [set(around) for around in reduced.around]
@@ -179,7 +180,8 @@ class _Elimination:
             for other in around:
                 self._around[other] |= around
                 self._around[other] -= {node, other}
-                touched |= self._around[other]
+                if not self.rough:
+                    touched |= self._around[other]
             for other in touched:
                 rank = self._rank(other)
                 if rank != current[other]:
@@ -194,7 +196,7 @@ class _Elimination:
         """
         logs, around = self._logs, self._around[node]
         new, rest = 0.0, set(around)
-        for other in around:
+        for other in () if self.rough else around:
             rest.discard(other)
             apart = rest - self._around[other]
             if apart:
