@@ -4,7 +4,7 @@
 - `cost_tables`, `domination`, `elimination`: its exact minimum, or a lower bound where the tables
   would be too large; `memory_budget`: the minimum among choices that fit a budget
 - `layout_costs`: the seconds of ops and of boxings, by layouts alone
-- `cost_graph`: the network of a program, by the signatures of its ops
+- `cost_graph`, `layout_tables`: the network of a program, by the signatures of its ops
 - `best_layouts`: the layouts of parameters, inputs and ops that take the least time
 """
 

@@ -79,13 +79,10 @@ def best_layouts(
         found = solve(network, table_size)
     else:
         found = solve_within(network, memory, table_size, " bytes")
-    stored = {
-        number: maker.metas[found.states[maker.node]] for number, maker in graph.given.items()
-    }
-    layouts = {number: meta.nd_sbp for number, meta in stored.items() if meta is not None}
+    stored = graph.stored(found.states)
     return LayoutChoice(
-        {v.value.name: layouts[v.value.number] for v, _ in program.gradients},
-        {value.name: layouts[value.number] for value in program.inputs},
+        {v.value.name: stored[v.value.number].nd_sbp for v, _ in program.gradients},
+        {value.name: stored[value.number].nd_sbp for value in program.inputs},
         found.cost,
         found.lower_bound,
         network.used(found.states),

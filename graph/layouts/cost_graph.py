@@ -9,22 +9,18 @@ state. Ops and values of equal layers have the same tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...engine.meta import Meta
-from ...engine.sbp import broadcast, split
-from ..ir import Program, Value, Variable
+from ..ir import Program, Value
 from ..passes.layout_graph import Form, LayoutGraph, Node
 from .cost_network import CostNetwork, Costs, States
 from .layout_costs import LayoutCosts, local_elements
+from .layout_tables import Column, LayoutTables
 
 _PAIRS = 160  # states of copies up to which two copies of a value may be kept
-
-Metas = tuple[Meta | None, ...]  # by state: the layout of one value
 
 
 @dataclass(frozen=True)
@@ -51,32 +47,24 @@ class Training:
     regather: bool = False  # whether split parameters are gathered in backward again
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Maker:
     """What makes a value: a node of the network, and the value's layout in each of its states.
 
-    `second` are the layouts of the copies that are in the states, too.
+    `second` are the layouts of copies that are in the states, too.
     """
 
     node: int
-    metas: Metas
-    second: Metas | None = None
+    column: Column
+    second: Column | None = None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Reader:
+    """What reads a value: a node of the network, and the layout that each of its states wants."""
+
     node: int
-    metas: Metas
-    backward: bool = False
-
-
-@dataclass(eq=False)
-class _Tables:
-    """Tables that equal layers share."""
-
-    columns: dict[object, Metas] = field(default_factory=dict)
-    costs: dict[object, Costs] = field(default_factory=dict)
-    families: dict[object, tuple[States, ...]] = field(default_factory=dict)
+    column: Column
 
 
 class CostGraph:
@@ -98,9 +86,10 @@ class CostGraph:
         self.forms: list[tuple[Form, ...]] = []  # of each node of the flow
         self.nodes: list[int] = []  # likewise, its number in the network
         self.given: dict[int, _Maker] = {}  # parameters, buffers and inputs, by number
-        self._tables = _Tables()
-        self._times: dict[tuple[Meta | None, Meta | None], float] = {}  # of boxings
+        self.tables = LayoutTables(costs)
+        self._columns: dict[object, Column] = {}
         self._saved = self._saved_values()
+        self._variables = {variable.value.number for variable in program.variables}
         self._makers: dict[int, _Maker] = {}
         self._readers: dict[int, dict[object, list[_Reader]]] = {}
         self._fixed = self.network.node(np.zeros(1))
@@ -115,12 +104,14 @@ class CostGraph:
         """The states of the layouts that the program has, with no copies beside the values."""
         return np.zeros(len(self.network.costs), np.intp)
 
+    def stored(self, states: States) -> dict[int, Meta]:
+        """By number, how parameters, buffers and inputs are laid out."""
+        found = {number: maker.column[states[maker.node]] for number, maker in self.given.items()}
+        return {number: meta for number, meta in found.items() if meta is not None}
+
     def apply(self, states: States) -> None:
         """Lay the nodes and values of the flow out as the states say."""
-        for number, maker in self.given.items():
-            meta = maker.metas[states[maker.node]]
-            assert meta is not None
-            self.flow.meta[number] = meta
+        self.flow.meta.update(self.stored(states))
         for node, forms, number in zip(self.flow.nodes, self.forms, self.nodes, strict=True):
             form = forms[states[number]]
             if (form.inputs, form.outputs) != (node.form.inputs, node.form.outputs):
@@ -134,139 +125,104 @@ class CostGraph:
         fixed |= {variable.value.number for variable, _ in program.assigns}
         trained = {variable.value.number for variable, _ in program.gradients}
         for value in program.inputs:
-            free = freedom.inputs and value.number not in fixed
-            self._store(value, self._storages(value.meta) if free else (value.meta,))
+            self._store(value, freedom.inputs and value.number not in fixed)
         for variable in program.variables:
             value = variable.value
-            if value.number not in trained:
-                self._store(value, (value.meta,))
-                continue
             free = value.name in freedom.parameters and value.number not in fixed
-            self._store(value, self._storages(value.meta) if free else (value.meta,), variable)
+            is_trained = value.number in trained
+            self._store(value, free and is_trained, self.training.kept if is_trained else None)
 
-    def _store(
-        self, value: Value, metas: tuple[Meta, ...], variable: Variable | None = None
-    ) -> None:
-        """A node for a value that is given, with the copy that its readers share in its states."""
-        first: Metas = metas
-        second: Metas | None = None
+    def _store(self, value: Value, free: bool, kept: float | None = None) -> None:
+        """A node for a value that is given, with the copy that its readers share in its states.
+
+        `kept` are the bytes that an optimizer keeps for each element of it; None without one.
+        """
+        storages = self.tables.storages(value.meta) if free else (value.meta,)
+        first, second = self.tables.column(storages), None
         groups = [*self._readers.get(value.number, {}).values()]
-        if len(metas) > 1 and len(groups) == 1 and len(groups[0]) > 1:
-            wanted = dict.fromkeys([meta for reader in groups[0] for meta in reader.metas])
-            pairs = [(a, b) for a in metas for b in dict.fromkeys((a, *wanted))]
-            first = self._same(tuple([a for a, _ in pairs]))
-            second = self._same(tuple([b for _, b in pairs]))
-        first = self._same(first)
-        kept = self.training.kept if variable is not None else None
-        costs = self._storing(first, second or first, kept)
-        memory = self._stored(first, second or first, kept)
-        node = self.network.node(costs, memory, self._families(first, second or first))
-        self.given[value.number] = _Maker(node, first, second)
-        self._makers[value.number] = self.given[value.number]
+        if len(storages) > 1 and len(groups) == 1 and len(groups[0]) > 1:
+            wanted = dict.fromkeys([meta for reader in groups[0] for meta in reader.column])
+            pairs = [(a, b) for a in storages for b in dict.fromkeys((a, *wanted))]
+            first = self.tables.column([a for a, _ in pairs])
+            second = self.tables.column([b for _, b in pairs])
+        copies = first if second is None else second
+        costs = self._storing(first, copies, kept)
+        memory = self._stored(first, copies, kept)
+        node = self.network.node(costs, memory, self.tables.families(first, copies))
+        self.given[value.number] = self._makers[value.number] = _Maker(node, first, second)
 
-    def _storing(self, first: Metas, second: Metas, kept: float | None) -> Costs:
-        """Seconds of the update of a parameter, and of copies; `kept` is None for others."""
+    def _storing(self, first: Column, second: Column, kept: float | None) -> Costs:
+        """Seconds of an optimizer's update, and of copies."""
 
         def seconds() -> Costs:
-            copies = self._extra(first, second, self.training.micro_batches)
+            copies = self.tables.copying(first, second, self.training.micro_batches)
             if kept is None:
                 return copies
             return copies + [0.0 if m is None else self.costs.update(m, kept) for m in first]
 
-        return self._table(("storing", id(first), id(second), kept), seconds)
+        return self.tables.table(("storing", id(first), id(second), kept), seconds)
 
-    def _stored(self, first: Metas, second: Metas, kept: float | None) -> Costs:
+    def _stored(self, first: Column, second: Column, kept: float | None) -> Costs:
         """Bytes of what is given, of the optimizer's state and of copies."""
 
         def nbytes() -> Costs:
             states = [kept * local_elements(m) if kept and m else 0.0 for m in first]
-            copies = self._copied(first, second, 0 if self.training.regather else 1)
-            return self._held(first) + states + copies
+            times = 0 if self.training.regather else 1
+            return self.tables.held(first) + states + self.tables.held_twice(first, second, times)
 
-        return self._table(("stored", id(first), id(second), kept), nbytes)
-
-    def _storages(self, meta: Meta) -> tuple[Meta, ...]:
-        """The present layout first, then all broadcasts and splits into equal parts."""
-        key = "storages", meta
-        if key not in self._tables.columns:
-            found = {meta: None}
-            if meta.placement is not None:
-                mesh = meta.placement.shape
-                kinds = [broadcast, *(split(dim) for dim in range(meta.ndim))]
-                choices = [
-                    [meta.nd_sbp[axis]] if parts == 1 else kinds for axis, parts in enumerate(mesh)
-                ]
-                for nd_sbp in product(*choices):
-                    shape = list(meta.shape)
-                    for sbp, parts in zip(nd_sbp, mesh, strict=True):
-                        if sbp.is_split:
-                            shape[sbp.dim], rest = divmod(shape[sbp.dim], parts)
-                            if rest or not shape[sbp.dim]:
-                                break
-                    else:
-                        found[meta.like(nd_sbp=nd_sbp)] = None
-            self._tables.columns[key] = tuple(found)
-        return tuple([m for m in self._tables.columns[key] if m is not None])
+        return self.tables.table(("stored", id(first), id(second), kept), nbytes)
 
     # Ops.
 
     def _add(self, node: Node) -> None:
-        forms = self.flow.forms(node)
-        backward = node.step.backward or node.step.again > 0
-        costs = self._costs(node, forms)
-        memory = self._memory(node, forms)
-        number = self.network.node(costs, memory, self._families_of(forms))
+        step, forms = node.step, self.flow.forms(node)
+        made = [self._column(forms, "outputs", place) for place in range(len(node.makes))]
+        wanted = [
+            self._column(forms, *("outputs", 0) if node.is_move else ("inputs", place))
+            for place in range(len(node.reads))
+        ]
+        families = self.tables.families(*wanted, *made)
+        memory = self._memory(node, made, len(forms))
+        number = self.network.node(self._costs(node, forms), memory, families)
         self.forms.append(forms)
         self.nodes.append(number)
-        group = node.step.again, node.step.stage
-        for place, read in enumerate(node.reads):
-            if read is None:
-                continue
-            metas = self._column(forms, "wanted", place, node)
-            if metas[0] is None:
-                continue
-            at: object = group
-            if self.training.regather and read in self.given:
-                at = group, backward
-            readers = self._readers.setdefault(read, {}).setdefault(at, [])
-            readers.append(_Reader(number, metas, backward))
-        for place, made in enumerate(node.makes):
-            self._makers[made] = _Maker(number, self._column(forms, "outputs", place, node))
+        for read, column in zip(node.reads, wanted, strict=True):
+            if read is not None and column[0] is not None:
+                again = self.training.regather and read in self._variables
+                group = step.again, step.stage, again and _is_later(node)
+                self._readers.setdefault(read, {}).setdefault(group, []).append(
+                    _Reader(number, column)
+                )
+        self._makers |= {
+            value: _Maker(number, column) for value, column in zip(node.makes, made, strict=True)
+        }
 
     def _costs(self, node: Node, forms: tuple[Form, ...]) -> Costs:
-        key = "forms", id(forms)
-        if key not in self._tables.costs:
-            seconds = [form.time for form in forms]
-            if not node.is_move:
-                seconds = [self.costs.op(node.step, each.inputs, each.outputs) for each in forms]
-            self._tables.costs[key] = np.array(seconds) * self.training.micro_batches
-        return self._tables.costs[key]
+        def seconds() -> Costs:
+            if node.is_move:
+                return np.zeros(len(forms))
+            each = [self.costs.op(node.step, form.inputs, form.outputs) for form in forms]
+            return np.array(each) * self.training.micro_batches
 
-    def _memory(self, node: Node, forms: tuple[Form, ...]) -> Costs:
+        return self.tables.table(("forms", id(forms)), seconds)
+
+    def _memory(self, node: Node, made: list[Column], states: int) -> Costs:
         """Bytes of what the node makes that is kept: activations for backward, and gradients."""
-        places = tuple([i for i, n in enumerate(node.makes) if self._saved.get(n)])
-        key = "kept", id(forms), tuple([(i, self._saved[node.makes[i]]) for i in places])
-        if key not in self._tables.costs:
-            nbytes = [
-                sum(self._saved[node.makes[i]] * local_bytes(form.outputs[i]) for i in places)
-                for form in forms
-            ]
-            self._tables.costs[key] = np.array(nbytes, float)
-        return self._tables.costs[key]
+        kept = [(self._saved.get(n, 0), column) for n, column in zip(node.makes, made, strict=True)]
 
-    def _column(self, forms: tuple[Form, ...], side: str, place: int, node: Node) -> Metas:
+        def nbytes() -> Costs:
+            return sum([times * self.tables.held(c) for times, c in kept], np.zeros(states))
+
+        key = "kept", states, *((times, id(column)) for times, column in kept if times)
+        return self.tables.table(key, nbytes)
+
+    def _column(self, forms: tuple[Form, ...], side: str, place: int) -> Column:
         """Of each form, the layout of one input or output."""
-        if side == "wanted" and node.is_move:
-            side, place = "outputs", 0
-        key = side, place, id(forms)
-        if key not in self._tables.columns:
-            many = [form.outputs if side == "outputs" else form.inputs for form in forms]
-            self._tables.columns[key] = self._same(tuple([metas[place] for metas in many]))
-        return self._tables.columns[key]
-
-    def _same(self, metas: Metas) -> Metas:
-        """The one tuple of these metas, whose identity stands for it."""
-        return self._tables.columns.setdefault(("same", metas), metas)
+        key = id(forms), side, place
+        if key not in self._columns:
+            metas = [getattr(form, side)[place] for form in forms]
+            self._columns[key] = self.tables.column(metas)
+        return self._columns[key]
 
     def _saved_values(self) -> dict[int, int]:
         """By number, how often what a value holds is kept: an activation, or a gradient."""
@@ -274,7 +230,7 @@ class CostGraph:
         made: set[int] = set()  # in forward
         found: dict[int, int] = {}
         for node in self.flow.nodes:
-            later = node.step.backward or node.step.again > 0
+            later = _is_later(node)
             for read in node.reads:
                 root = read if read is None else source.get(read, read)
                 if later and root is not None and root in made:
@@ -303,158 +259,71 @@ class CostGraph:
                 continue
             gradient = self._makers[flow.root(value)]
             store = self.given[variable.value.number]
-            layouts = tuple([m and m.like(dtype=value.meta.dtype) for m in store.metas])
-            table = self._boxing(gradient.metas, self._same(layouts), 1)
-            self._edge(gradient.node, store.node, table)
+            dtype = value.meta.dtype
+            layouts = self.tables.column([m and m.like(dtype=dtype) for m in store.column])
+            table = self.tables.boxing(gradient.column, layouts)
+            self.network.edge(gradient.node, store.node, table)
         for value in wanted:
             near = flow.near(value)
             if near is not None:
                 readers = self._readers.setdefault(flow.root(value), {})
-                reader = _Reader(self._fixed, self._same((value.meta,)))
-                readers.setdefault((near.again, near.stage), []).append(reader)
+                reader = _Reader(self._fixed, self.tables.column([value.meta]))
+                readers.setdefault((near.again, near.stage, False), []).append(reader)
 
     def _join(self, number: int) -> None:
         """The edges between what makes a value and what reads it."""
-        times = self.training.micro_batches
+        tables, times = self.tables, self.training.micro_batches
+        saved = self._saved.get(number, 0)
         for readers in self._readers[number].values():
             maker = self._makers[number]
-            if len(readers) > 1 and maker.second is None and not _is_whole(maker.metas):
-                maker = self._share(number, maker, readers)
+            if len(readers) > 1 and maker.second is None and not _is_whole(maker.column):
+                maker = self._share(maker, readers, saved)
+                saved = 0
             for reader in readers:
-                table = self._boxing(maker.metas, reader.metas, times)
-                if maker.second is not None:
-                    copies = self._boxing(maker.second, reader.metas, times)
-                    table = self._least(table, copies)
-                self._edge(maker.node, reader.node, table)
+                if maker.second is None:
+                    table = tables.boxing(maker.column, reader.column, times)
+                else:
+                    table = tables.from_copies(maker.column, maker.second, reader.column, times)
+                self.network.edge(maker.node, reader.node, table)
 
-    def _share(self, number: int, maker: _Maker, readers: list[_Reader]) -> _Maker:
+    def _share(self, maker: _Maker, readers: list[_Reader], saved: int) -> _Maker:
         """A node for the copies that a value's readers share: one layout, or two where few."""
-        wants = tuple(dict.fromkeys([reader.metas for reader in readers]))
-        key = "copies", maker.metas, wants
-        columns = self._tables.columns
-        if key not in columns:
-            made = list(dict.fromkeys(maker.metas))
-            wanted = list(dict.fromkeys([m for metas in wants for m in metas]))
+        tables, times = self.tables, self.training.micro_batches
+        first, second = self._copies(maker, readers)
+        copying = tables.copying(first, second, times)
+        memory = tables.table(
+            ("both", id(first), id(second), saved),
+            lambda: saved * tables.held(first) + tables.held_twice(first, second, saved),
+        )
+        hub = self.network.node(copying, memory, tables.families(first, second))
+        if saved:  # the copies are kept in place of the value
+            kept, held = self.network.memory[maker.node], tables.held(maker.column)
+            key = "less", id(kept), id(held), saved
+            self.network.memory[maker.node] = tables.table(key, lambda: kept - saved * held)
+        self.network.edge(maker.node, hub, tables.boxing(maker.column, first, times))
+        return _Maker(hub, first, second)
+
+    def _copies(self, maker: _Maker, readers: list[_Reader]) -> tuple[Column, Column]:
+        """The layouts in which copies may be: the present one first."""
+        wants = tuple(dict.fromkeys([id(reader.column) for reader in readers]))
+        first, second = (id(maker.column), wants, 1), (id(maker.column), wants, 2)
+        if first not in self._columns:
+            made = list(dict.fromkeys(maker.column))
+            wanted = list(dict.fromkeys([m for reader in readers for m in reader.column]))
             pairs = [(a, a) for a in dict.fromkeys([*made, *wanted])]
             if len(made) * len(wanted) <= _PAIRS:
                 pairs += [(a, b) for a in made for b in wanted if a is not b]
-            columns[key] = self._same(tuple([a for a, _ in pairs]))
-            columns["second", key] = self._same(tuple([b for _, b in pairs]))
-        first, second = columns[key], columns["second", key]
-        times, saved = self.training.micro_batches, self._saved.get(number, 0)
-        extra = self._extra(first, second, times)
-        kept = self._kept_copies(first, second, saved)
-        hub = self.network.node(extra, kept, self._families(first, second))
-        if saved:  # its copies are kept in place of the value
-            memory, held = self.network.memory[maker.node], self._held(maker.metas)
-            less = self._table(("less", id(memory), id(held)), lambda: memory - saved * held)
-            self.network.memory[maker.node] = less
-        self._edge(maker.node, hub, self._boxing(maker.metas, first, times))
-        return _Maker(hub, first, second)
-
-    def _kept_copies(self, first: Metas, second: Metas, times: int) -> Costs:
-        """Bytes of both copies, by state."""
-        return self._table(
-            ("kept copies", id(first), id(second), times),
-            lambda: times * self._held(first) + self._copied(first, second, times),
-        )
-
-    def _held(self, metas: Metas) -> Costs:
-        """Bytes of a value, by state."""
-        return self._table(
-            ("held", id(metas)), lambda: [0 if m is None else local_bytes(m) for m in metas]
-        )
-
-    def _copied(self, first: Metas, second: Metas, times: int) -> Costs:
-        """Bytes of second copies, by state."""
-
-        def nbytes() -> list[float]:
-            pairs = zip(first, second, strict=True)
-            return [0 if a is b or b is None else times * local_bytes(b) for a, b in pairs]
-
-        return self._table(("copied", id(first), id(second), times), nbytes)
-
-    def _extra(self, first: Metas, second: Metas, times: int) -> Costs:
-        """Seconds of making second copies, by state."""
-
-        def seconds() -> list[float]:
-            return [times * self._time(a, b) for a, b in zip(first, second, strict=True)]
-
-        return self._table(("extra", id(first), id(second), times), seconds)
-
-    def _families(self, *columns: Metas) -> tuple[States, ...]:
-        """For each axis, numbers of states that are equal where they differ along it alone."""
-        key = "families", *map(id, columns)
-        if key not in self._tables.families:
-            self._tables.families[key] = _families(list(zip(*columns, strict=True)))
-        return self._tables.families[key]
-
-    def _families_of(self, forms: tuple[Form, ...]) -> tuple[States, ...]:
-        key = "forms", id(forms)
-        if key not in self._tables.families:
-            states = [(*form.inputs, *form.outputs) for form in forms]
-            self._tables.families[key] = _families(states)
-        return self._tables.families[key]
-
-    def _least(self, a: Costs, b: Costs) -> Costs:
-        return self._table(("least", id(a), id(b)), lambda: np.minimum(a, b))
-
-    def _table(self, key: object, make: Callable[[], Sequence[float] | Costs]) -> Costs:
-        """A table that is made once, so that equal layers have the same."""
-        found = self._tables.costs.get(key)
-        if found is None:
-            found = self._tables.costs[key] = np.array(make(), float)
-        return found
-
-    def _boxing(self, made: Metas, wanted: Metas, times: int) -> Costs:
-        """Seconds by the states of what makes a value (rows) and of what wants it."""
-        key = "boxing", id(made), id(wanted), times
-        if key not in self._tables.costs:
-            starts, rows = _distinct(made)
-            ends, columns = _distinct(wanted)
-            table = np.array([[self._time(a, b) for b in ends] for a in starts])
-            self._tables.costs[key] = times * table[rows][:, columns]
-        return self._tables.costs[key]
-
-    def _time(self, src: Meta | None, dst: Meta | None) -> float:
-        key = src, dst
-        found = self._times.get(key)
-        if found is None:
-            assert src is not None and dst is not None
-            found = self._times[key] = 0.0 if src is dst else self.costs.boxing(src, dst)
-        return found
-
-    def _edge(self, a: int, b: int, costs: Costs) -> None:
-        if a != b:
-            self.network.edge(a, b, costs)
+            self._columns[first] = self.tables.column([a for a, _ in pairs])
+            self._columns[second] = self.tables.column([b for _, b in pairs])
+        return self._columns[first], self._columns[second]
 
 
-def _families(states: Sequence[Sequence[Meta | None]]) -> tuple[States, ...]:
-    """For each axis of the mesh, numbers of states: equal for those that differ along it alone."""
-    metas = [meta for meta in states[0] if meta is not None and meta.placement is not None]
-    axes = len(metas[0].nd_sbp) if metas else 0
-    found = []
-    for axis in range(axes):
-        numbers: dict[object, int] = {}
-        rest = [
-            tuple([m and (*m.nd_sbp[:axis], *m.nd_sbp[axis + 1 :]) for m in metas])
-            for metas in states
-        ]
-        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in rest], np.intp))
-    return tuple(found)
+def _is_later(node: Node) -> bool:
+    """Whether a node is part of backward, or of what is computed again for it."""
+    return node.step.backward or node.step.again > 0
 
 
-def _is_whole(metas: Metas) -> bool:
+def _is_whole(column: Column) -> bool:
     """Whether a value is whole on every rank for sure, so that no copy costs anything."""
-    (meta, *others) = metas
+    (meta, *others) = column
     return not others and (meta is None or all(sbp.is_broadcast for sbp in meta.nd_sbp))
-
-
-def local_bytes(meta: Meta) -> int:
-    """Bytes of the largest shard."""
-    return local_elements(meta) * meta.dtype.itemsize
-
-
-def _distinct(metas: Metas) -> tuple[list[Meta | None], list[int]]:
-    places = {meta: place for place, meta in enumerate(dict.fromkeys(metas))}
-    return list(places), [places[meta] for meta in metas]

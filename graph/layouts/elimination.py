@@ -23,7 +23,7 @@ from .cost_network import CostNetwork, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 
-TABLE_SIZE = 1 << 25  # entries of the largest sum of tables
+TABLE_SIZE = 1 << 26  # entries of the largest sum of tables
 _GROUP_SIZE = 1 << 22  # the same, where that is not enough for the exact minimum
 _PART = 1 << 20  # entries of a part of a sum
 _SWEEPS = 16
@@ -83,10 +83,10 @@ class Solver:
     def _total(self, states: States, price: float) -> float:
         return self.network.total(states) + price * self.network.used(states)
 
-    def _eliminate(self, reduced: Reduced) -> tuple[float, States, bool]:
+    def _eliminate(self, reduced: Reduced, rough: bool = False) -> tuple[float, States, bool]:
         """A lower bound, the states, and whether they are the best."""
         reduced.run()
-        elimination = _Elimination(reduced, self.table_size)
+        elimination = _Elimination(reduced, self.table_size, rough)
         bound = elimination.run()
         return bound, elimination.states(), elimination.exact
 
@@ -103,7 +103,7 @@ class Solver:
                 if turn % count < len(numbers):
                     own = numbers[turn % count]
                     reduced.only(node, tuple(np.flatnonzero(own == own[states[node]]).tolist()))
-            found = self._eliminate(reduced)[1]
+            found = self._eliminate(reduced, rough=True)[1]
             cost = self._total(found, price)
             turn += 1
             if cost < least * (1 - _LEAST):
@@ -124,14 +124,15 @@ class _Eliminated:
 
 
 class _Elimination:
-    """One run over a reduced network."""
+    """One run over a reduced network; in a `rough` order where nodes have few states."""
 
-    def __init__(self, reduced: Reduced, table_size: int) -> None:
+    def __init__(self, reduced: Reduced, table_size: int, rough: bool = False) -> None:
         self.tables: CostTables = reduced.tables
         self.reduced = reduced
         self.table_size = self.group_size = table_size
         self.sizes = [len(kept) for kept in reduced.kept]
         self.exact = True
+        self.rough = rough
         self._factors: list[Factor] = []
         self._of: list[set[int]] = [set() for _ in self.sizes]
         self._around = [set(around) for around in reduced.around]
@@ -179,7 +180,8 @@ class _Elimination:
             for other in around:
                 self._around[other] |= around
                 self._around[other] -= {node, other}
-                touched |= self._around[other]
+                if not self.rough:
+                    touched |= self._around[other]
             for other in touched:
                 rank = self._rank(other)
                 if rank != current[other]:
@@ -188,15 +190,19 @@ class _Elimination:
         return order
 
     def _rank(self, node: int) -> tuple[float, float]:
-        """The weight of the pairs that eliminating a node would join, and the size of its table."""
+        """The weight of the pairs that eliminating a node would join, and the size of its table.
+
+        The more states a node has, the sooner it should go.
+        """
         logs, around = self._logs, self._around[node]
         new, rest = 0.0, set(around)
-        for other in around:
+        for other in () if self.rough else around:
             rest.discard(other)
             apart = rest - self._around[other]
             if apart:
                 new += logs[other] * sum([logs[each] for each in apart])
-        return round(new, 9), round(logs[node] + sum([logs[other] for other in around]), 9)
+        size = logs[node] + sum([logs[other] for other in around])
+        return round(new / max(logs[node], _LEAST), 9), round(size, 9)
 
     def _eliminate(self, node: int, around: list[int]) -> float:
         factors = [self._factors[each] for each in sorted(self._of[node])]
