@@ -338,7 +338,7 @@ def balanced(times: Sequence[float], count: int) -> list[int]:
     Later runs are filled first, since earlier stages hold more micro-batches. No run is empty.
 
     >>> balanced([1, 1, 1, 1, 1, 4], 3)
-    [2, 5, 6]
+    [1, 5, 6]
     """
     low, high = max(times), sum(times)
     for _ in range(50):
