@@ -6,23 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import inf
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import torch
 from tqdm import tqdm
 
 from ..distributed.world import world
 from ..engine.cluster import planning
-from ..engine.meta import Meta
 from ..engine.tensor import Tensor
-from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
-from ..graph.graph_config import GraphConfig
+from ..errors import OnefoldError, OnefoldValueError
 from ..graph.hardware import Hardware, read
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.memory_traffic import readable
-from ..graph.schedules.named_schedules import schedule_named
 from ..graph.setting_checks import integer, switch
 from ..nn.module import Module
 from ..optim.adamw import AdamW
@@ -30,7 +26,8 @@ from ..optim.optimizer import Optimizer
 from ..parallel.layout_plan import Plan
 from .candidates import Candidate, Space, divisors
 from .estimates import Estimate, Estimator
-from .model_units import Units, units_of
+from .model_units import units_of
+from .search_arguments import Batch, budget_of, check_model, names_of, shares, task_of
 from .search_result import Priced, Result
 from .strategy import Strategy
 from .table_choice import table_for
@@ -44,9 +41,7 @@ _FIRST = 2  # simulations before estimates are trusted
 _PACKED = 6_000  # buffers of a call up to which an arena is laid out
 _MODULES = 64  # that are simulated before that, in smaller models
 _REPAIRS = 3  # times that a plan which misses the budget is made again
-_MORE = 2**10  # times as many ranks, up to which a model that does not fit is tried
-
-Batch: TypeAlias = "Tensor | torch.Tensor | Sequence[Tensor | torch.Tensor]"
+_MORE = 2**6  # times as many ranks, up to which a model that does not fit is tried
 
 
 def search(
@@ -96,12 +91,12 @@ def search(
     (4, True)
     """
     return _Search(
-        _task(build_model, batch, loss, optimizer, amp, device),
+        task_of(build_model, batch, loss, optimizer, amp, device),
         integer("search: size", world().size if size is None else size, least=1),
         read(hardware),
         memory,
         plan,
-        _names(schedules),
+        names_of(schedules),
         integer("search: simulations", simulations, least=1),
         switch("search: thorough", thorough),
         time_limit,
@@ -127,17 +122,17 @@ class _Search:
         self.task = task
         self.size = size
         self.hardware = hardware
-        self.budget = _budget(hardware, memory)
+        self.budget = budget_of(hardware, memory)
         self.schedules = schedules
         self.simulations = simulations
         self.thorough = thorough
         self.time_limit = time_limit
         with planning(1):
             model = task.build_model()
-            _check_model(model)
+            check_model(model)
             self.units = units_of(model)
             self.table = table_for(model, plan)
-            tied = _shares(model, self.units)
+            tied = shares(model, self.units)
         # Units that have a parameter in common are on one stage.
         self.layers = 1 if tied else max(len(self.units.names), 1)
         self.measuring = Measuring(task, hardware)
@@ -401,78 +396,3 @@ def _can_recompute(estimate: Estimate) -> bool:
 
 def _axes(c: Candidate) -> tuple[int, bool, int, int]:
     return c.tensor, c.sequence, c.meshes, c.data
-
-
-def _task(
-    build_model: Callable[[], Module],
-    batch: object,
-    loss: Callable[..., Tensor],
-    optimizer: Callable[..., Optimizer],
-    amp: torch.dtype | None,
-    device: str,
-) -> Task:
-    for what, given in (("build_model", build_model), ("loss", loss), ("optimizer", optimizer)):
-        if not callable(given):
-            raise OnefoldTypeError(f"search: {what} must be a function, but got {given!r}")
-    tensors = [batch] if isinstance(batch, (Tensor, torch.Tensor)) else batch
-    if not isinstance(tensors, Sequence) or not tensors:
-        raise OnefoldTypeError(f"search: batch must be a tensor or several, but got {batch!r}")
-    metas = []
-    for each in tensors:
-        if not isinstance(each, (Tensor, torch.Tensor)):
-            raise OnefoldTypeError(f"search: batch must be tensors, but has {each!r}")
-        if each.ndim == 0:
-            raise OnefoldValueError(
-                "search: every tensor of the batch has the batch as dim 0, but one is a number"
-            )
-        shape = tuple(each.shape)
-        metas.append(Meta.of(shape, each.dtype, device=torch.device("meta")))
-    rows = {meta.shape[0] for meta in metas}
-    if len(rows) > 1:
-        shapes = ", ".join(str(tuple(meta.shape)) for meta in metas)
-        raise OnefoldValueError(
-            f"search: the tensors of a batch have one size of dim 0, but got {shapes}"
-        )
-    GraphConfig().enable_amp(amp is not None, dtype=torch.bfloat16 if amp is None else amp)
-    name = None if amp is None else str(amp).removeprefix("torch.")
-    return Task(build_model, loss, optimizer, tuple(metas), name, device)
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, Module):
-        raise OnefoldTypeError(
-            "search: build_model() must return an onefold.nn.Module, but returned "
-            f"{type(model).__name__}"
-        )
-    placed = [name for name, param in model.named_parameters() if param.is_global]
-    if placed:
-        raise OnefoldValueError(
-            f"search: build_model() must make the model as for one device, but {placed[0]} is "
-            "global; leave placement= and sbp= out"
-        )
-
-
-def _shares(model: Module, units: Units) -> bool:
-    """Whether two units have a parameter in common."""
-    seen: dict[int, str] = {}
-    for name in units.names:
-        for param in model.get_submodule(name).parameters():
-            if seen.setdefault(id(param), name) != name:
-                return True
-    return False
-
-
-def _budget(hardware: Hardware, memory: object) -> int:
-    if memory is None:
-        return hardware.memory_bytes
-    if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0 < memory < inf:
-        raise OnefoldValueError(
-            f"search: memory must be a positive number of bytes of each rank, but got {memory!r}"
-        )
-    return int(memory)
-
-
-def _names(schedules: Sequence[str]) -> tuple[str, ...]:
-    for name in schedules:
-        schedule_named(name)
-    return tuple(schedules)

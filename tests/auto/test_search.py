@@ -15,7 +15,8 @@ from onefold import nn
 from onefold.auto.candidates import Space, divisors
 from onefold.auto.estimates import balanced
 from onefold.auto.model_units import shortened, units_of
-from onefold.auto.strategy_search import _Search, _task
+from onefold.auto.search_arguments import task_of
+from onefold.auto.strategy_search import _Search
 from onefold.auto.table_choice import table_for
 from onefold.errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from onefold.graph import hardware
@@ -73,7 +74,7 @@ def search(name, size, **more):
 
 def searching(name, size, memory=None, schedules=("1f1b",)):
     build, batch, loss = MODELS[name]
-    task = _task(build, batch, loss, flow.optim.AdamW, None, "cpu")
+    task = task_of(build, batch, loss, flow.optim.AdamW, None, "cpu")
     return _Search(task, size, SLOW, memory, None, schedules, 1, True, 1e9)
 
 
