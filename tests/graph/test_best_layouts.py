@@ -239,6 +239,9 @@ def test_what_surrounds_the_program():
         four = best_layouts(program, training=Training(micro_batches=4))
         assert one.seconds < four.seconds < 4 * one.seconds
         assert one.bytes < best_layouts(program, training=Training(kept=16.0)).bytes
+        assert one.bytes < best_layouts(program, training=Training(in_flight=4)).bytes
+        again = best_layouts(program, training=Training(regather=True))
+        assert again.seconds >= one.seconds * (1 - 1e-9)
 
 
 def test_bad_input(world):
