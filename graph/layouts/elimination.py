@@ -160,11 +160,7 @@ class _Elimination:
         return sum([self._eliminate(node, around) for node, around in order])
 
     def _order(self) -> list[tuple[int, list[int]]]:
-        """The order of elimination, with the neighbours that each node then has.
-
-        Those come first that join the fewest pairs of neighbours which no table joins yet, where
-        pairs with many states count more (Kjaerulff, "Triangulation of graphs", 1990).
-        """
+        """The order of elimination, with the neighbours that each node then has."""
         order: list[tuple[int, list[int]]] = []
         current = [self._rank(node) for node in range(len(self.sizes))]
         heap = [(rank, node) for node, rank in enumerate(current)]
@@ -190,9 +186,11 @@ class _Elimination:
         return order
 
     def _rank(self, node: int) -> tuple[float, float]:
-        """The weight of the pairs that eliminating a node would join, and the size of its table.
+        """What nodes are ordered by.
 
-        The more states a node has, the sooner it should go.
+        Those come first that join the fewest pairs of neighbours which no table joins yet; pairs
+        with many states count more, nodes with many states less. Then those with a small table.
+        Source: Kjaerulff, "Triangulation of graphs" (1990).
         """
         logs, around = self._logs, self._around[node]
         new, rest = 0.0, set(around)

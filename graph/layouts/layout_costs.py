@@ -20,6 +20,7 @@ from ...engine.signature_choice import op_time
 from ..ir import ProgramStep
 from ..passes.pass_utils import time
 
+_FINE = 1 << 10  # times the smallest tensor, so that rounding counts for nothing
 _EXACT_RANKS = 8  # of meshes where layouts that do not divide evenly are planned, not rounded up
 
 
@@ -147,7 +148,7 @@ def _renamed(src: NdSbp, dst: NdSbp) -> tuple[NdSbp, NdSbp, int]:
 @lru_cache(1 << 14)
 def _affine(boxed: Boxing) -> tuple[float, float]:
     """Seconds of a boxing without bytes, and for each byte of a tensor that all splits divide."""
-    few, many = boxed.metas(torch.uint8), boxed.metas(torch.float64)
+    few, many = (boxed.metas(dtype, _FINE) for dtype in (torch.uint8, torch.float64))
     short, long = boxing.plan(*few).time, boxing.plan(*many).time
     per_byte = (long - short) / (many[0].nbytes - few[0].nbytes)
     return short - per_byte * few[0].nbytes, per_byte

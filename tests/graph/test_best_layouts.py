@@ -1,5 +1,6 @@
 """The best layouts of programs: known strategies are found, and no strategy is better."""
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -10,10 +11,15 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
+from onefold.engine import boxing
+from onefold.engine.meta import Meta
 from onefold.engine.sbp import short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from onefold.graph.hardware import read
 from onefold.graph.layouts import Training, best_layouts
+from onefold.graph.layouts.layout_costs import boxing_time
 from onefold.graph.passes.layout_search import search_layouts
+from onefold.graph.simulator import HardwareCosts
 from onefold.nn.graph_layouts import best_layouts as layouts_of
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
@@ -87,14 +93,27 @@ def stored(choice):
     return {name.removeprefix("model."): short(sbp) for name, sbp in choice.parameters.items()}
 
 
+@pytest.mark.parametrize("mesh", [(4,), (4, 2), (2, 2, 2)])
+def test_the_time_of_a_boxing_is_that_of_its_plan(mesh):
+    with flow.planning(prod(mesh)):
+        where = mesh_of(*mesh)
+        kinds = [B, flow.sbp.partial_sum, S0, S1, flow.sbp.split(2)]
+        layouts = list(product(kinds, repeat=len(mesh)))[:: 1 + 6 * (len(mesh) == 3)]
+        metas = [Meta.of((64, 96, 256), torch.bfloat16, where, each) for each in layouts]
+        for src, dst in product(metas, metas):
+            planned = boxing.plan(src, dst).time
+            assert boxing_time(src, dst) == pytest.approx(planned, rel=0.02, abs=1e-9)
+
+
 COLUMNS, ROWS = ("q", "k", "v", "up"), ("out", "down")
 
 
-def test_megatron_on_one_axis():
+@pytest.mark.parametrize("cost", [None, HardwareCosts(read("h100"))], ids=["eager", "h100"])
+def test_megatron_on_one_axis(cost):
     """Shoeybi et al., "Megatron-LM" (2019), is found for few tokens and wide weights."""
     with flow.planning(8):
         program = block_program((8,), 4096, 1)
-        choice = best_layouts(program)
+        choice = best_layouts(program, cost=cost)
         found = stored(choice)
         assert {found[f"{name}.weight"] for name in COLUMNS} == {"(S0)"}
         assert {found[f"{name}.weight"] for name in ROWS} == {"(S1)"}
@@ -220,6 +239,9 @@ def test_what_surrounds_the_program():
         four = best_layouts(program, training=Training(micro_batches=4))
         assert one.seconds < four.seconds < 4 * one.seconds
         assert one.bytes < best_layouts(program, training=Training(kept=16.0)).bytes
+        assert one.bytes < best_layouts(program, training=Training(in_flight=4)).bytes
+        again = best_layouts(program, training=Training(regather=True))
+        assert again.seconds >= one.seconds * (1 - 1e-9)
 
 
 def test_bad_input(world):
