@@ -62,7 +62,8 @@ def live_bytes(buffers: Sequence[Buffer], events: int) -> list[int]:
     >>> live_bytes([Buffer("x", 4, 0, 1), Buffer("y", 8, 1, 2)], 3)
     [4, 12, 8]
     """
-    return live_at(*spans_of(buffers), events).tolist()
+    found: list[int] = live_at(*spans_of(buffers), events).tolist()
+    return found
 
 
 def spans_of(buffers: Sequence[Buffer]) -> tuple[Ints, Ints, Ints]:
