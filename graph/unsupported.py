@@ -78,6 +78,16 @@ GRAPH: Mapping[str, str] = {
     "zero_grad": "a call of a graph leaves no gradients; leave it out",
 }
 
+# OneFlow's wrappers of what is assigned to a graph.
+PROXIES: Mapping[str, str] = dict.fromkeys(
+    [
+        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
+        "ProxyParameterList", "ProxySequential", "ProxyTensor",
+    ],
+    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
+    "make settings on module.to(nn.graph.GraphModule)",
+)  # fmt: skip
+
 
 def refuse(table: Mapping[str, str], owner: str, name: str) -> AttributeError:
     """The error for a name that `owner` lacks, with what to use instead if that is known."""

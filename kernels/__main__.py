@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+
 from . import coverage
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Print which functions Triton computes.").parse_args()
     print(coverage.text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, update_wrapper, wraps
@@ -21,7 +21,7 @@ from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
@@ -30,12 +30,13 @@ from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
-from ..graph.unsupported import GRAPH, refuse
+from ..graph.unsupported import GRAPH, PROXIES, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
+from .graph_checks import check_optimizer, check_scaler
 from .graph_state import Parts, StateDict, load_state, state_of
 from .graph_structure import Signature, check_inputs, same_tables, structure, walk
 from .graph_text import GraphTree
@@ -43,19 +44,10 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..graph.hardware import Hardware
+    from ..graph.report import Searched
     from ..graph.simulator import Simulation
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
-
-# OneFlow's wrappers of what is assigned to a graph.
-_PROXIES = dict.fromkeys(
-    [
-        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
-        "ProxyParameterList", "ProxySequential", "ProxyTensor",
-    ],
-    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
-    "make settings on module.to(nn.graph.GraphModule)",
-)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -172,28 +164,7 @@ class Graph:
         The call then clears no eager gradient and leaves none. Raises OnefoldRuntimeError for a
         parameter that belongs to no module of this graph when the graph is compiled.
         """
-        if not isinstance(optim, Optimizer):
-            raise OnefoldTypeError(
-                f"add_optimizer needs an onefold optimizer, but got {type(optim).__name__}"
-            )
-        if optim.needs_closure:
-            raise OnefoldRuntimeError(
-                f"add_optimizer: {type(optim).__name__} evaluates the loss several times in a "
-                "step, which a graph cannot; call optimizer.step(closure) in eager mode, or add "
-                "another optimizer"
-            )
-        if lr_sch is not None and not isinstance(lr_sch, LRScheduler):
-            raise OnefoldTypeError(
-                "add_optimizer: lr_sch must be a scheduler of flow.optim.lr_scheduler whose rates "
-                f"depend on the step alone, but got {type(lr_sch).__name__}"
-            )
-        if lr_sch is not None and lr_sch.optimizer is not optim:
-            raise OnefoldValueError(
-                f"add_optimizer: lr_sch is a schedule of another {type(lr_sch.optimizer).__name__}"
-                ", so it would not change this optimizer's learning rates; make it for this one"
-            )
-        if any(optim is other for other, _ in self._optimizers):
-            raise OnefoldValueError("this optimizer was added to the graph already")
+        check_optimizer(optim, lr_sch, [other for other, _ in self._optimizers])
         self._optimizers.append((optim, lr_sch))
         self.config.training = True
         self._compiled.clear()
@@ -204,11 +175,7 @@ class Graph:
         Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`; one
         that is not enabled scales nothing.
         """
-        if not isinstance(grad_scaler, StaticGradScaler):
-            raise OnefoldTypeError(
-                "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
-                f"{type(grad_scaler).__name__}"
-            )
+        check_scaler(grad_scaler)
         self._scaler = grad_scaler if grad_scaler.is_enabled() else None
         self._compiled.clear()
 
@@ -422,6 +389,26 @@ class Graph:
         found: Simulation = on_demand.simulator.simulate(compiled, hardware, tokens, memory)
         return found
 
+    def report(
+        self,
+        path: str | Path,
+        hardware: str | Path | Hardware | None = None,
+        *,
+        tokens: int | None = None,
+        memory: bool = True,
+        searched: Iterable[Searched] = (),
+    ) -> None:
+        """Write an HTML page that shows the latest used compiled graph, and needs no network.
+
+        `hardware`, `tokens` and `memory` are those of `simulate`; without hardware, outside of
+        `flow.planning`, it is "this-machine" if that was measured. Where there is none there are no
+        times. `searched` are strategies that were compared, the chosen one first: rows with `name`,
+        `seconds`, `memory` and `description`. Raises OnefoldRuntimeError before the first compile,
+        OnefoldValueError for unknown hardware and a path that cannot be written.
+        """
+        compiled = self._latest("report")
+        on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)
+
     def summary(self) -> JobSummary:
         """What every rank holds and sends in a call of the latest used compiled graph; it prints.
 
@@ -489,4 +476,4 @@ class _Traced(Graph):
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(_PROXIES, __name__, name)
+    raise refuse(PROXIES, __name__, name)

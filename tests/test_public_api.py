@@ -16,6 +16,8 @@ UNWANTED = (
     "hypothesis",
     "matplotlib",
     "mlxtend",
+    "onefold.graph.report",
+    "onefold.graph.simulator",
     "torch._dynamo",
     "torch._inductor",
     "torch.distributed.pipelining",

@@ -41,6 +41,7 @@ class MemoryPlan:
     live: int
     kept: int
     moment: str  # the first step during which `live` bytes are live, and its place in the call
+    steps: int  # in a call, by which buffers begin and end
     states: int  # of `persistent`, what the optimizers keep
     buffers: Sequence[Buffer] = field(repr=False)  # of the call
 
@@ -116,6 +117,7 @@ def plan_memory(
         live=max(live, default=0),
         kept=sum(b.nbytes for b in buffers if b.last == len(events) - 1 and b.key not in last),
         moment=f"{events[at].label}, {at + 1} of {len(events)}" if live else "",
+        steps=len(events),
         states=sum(local_bytes(value.meta, rank) for value in states),
         buffers=buffers,
     )

@@ -5,9 +5,9 @@ micro-batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
+from itertools import accumulate, count
 
 from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
@@ -30,6 +30,24 @@ def stage_events(
     return _Events(plan, rank, posted).events(known)
 
 
+@dataclass(frozen=True)
+class StageWork:
+    """What the events of the ranks of a stage are parts of."""
+
+    actions: tuple[tuple[Action, int, int], ...]  # with its first event, and the one after its last
+    sums: dict[int, Value]  # by number of a sum over micro-batches, what is added up
+
+
+def stage_work(plan: StagePlan, rank: int) -> StageWork:
+    """The actions among the events of `stage_events(plan, rank)`, for all ranks of its group."""
+    events = _Events(plan, rank, True)
+    events.until_end()
+    lengths = [1 if isinstance(each, Work) else len(each.steps) for each in events.work]
+    at = [0, *accumulate(lengths)]
+    spans = tuple([(action, at[first], at[end]) for action, first, end in events.spans])
+    return StageWork(spans, events.added)
+
+
 class _Events:
     def __init__(self, plan: StagePlan, rank: int, posted: bool) -> None:
         self.plan = plan
@@ -40,6 +58,8 @@ class _Events:
         self.work: list[Work | Block] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
+        self.added: dict[int, Value] = {}  # by the number of a sum
+        self.spans: list[tuple[Action, int, int]] = []  # with the places of its work
         self.numbers = count(-1, -1)  # of values that only the plan has
         self.sums = plan.sums
         group = plan.group(rank)
@@ -48,6 +68,25 @@ class _Events:
         self.shared = [] if group is None else plan.shared[group]
 
     def events(self, known: Known | None) -> list[Event]:
+        staged = self.staged
+        self.until_end()
+        kept = self._end()
+        fed = [v for step in staged.feeds for v in step.outputs]
+        for lane in range(self.count):
+            self._drop(fed, lane)
+        self._drop([v for step in staged.once for v in step.outputs], None)
+        return events_of(
+            self.work,
+            self.rank,
+            [(value, None) for value in staged.slices.inputs],
+            [*(v.value for v in staged.program.variables), *staged.end.program.states],
+            kept,
+            self.common,
+            known,
+        )
+
+    def until_end(self) -> None:
+        """Note the work of all micro-batches."""
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
         for step in (*staged.once, *staged.slices.steps):
@@ -64,20 +103,6 @@ class _Events:
             self._follow(each)
         for lane in lanes:
             self._add_up(self.sums.get(None, ()), lane)
-        kept = self._end()
-        fed = [v for step in staged.feeds for v in step.outputs]
-        for lane in lanes:
-            self._drop(fed, lane)
-        self._drop([v for step in staged.once for v in step.outputs], None)
-        return events_of(
-            self.work,
-            self.rank,
-            [(value, None) for value in staged.slices.inputs],
-            [*(variable.value for variable in program.variables), *staged.end.program.states],
-            kept,
-            self.common,
-            known,
-        )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
         self.work.append(Work(step, lane))
@@ -101,12 +126,14 @@ class _Events:
 
     def _act(self, action: Action) -> None:
         part, lane = (action.kind, action.stage), action.micro_batch
+        first = len(self.work)
         if not self.posted:
             for transfer in self.staged.transfers:
                 if transfer.target == part:
                     self._add(transfer.step, lane)
         self.work.append(Block(self.staged.segments[part], lane))
         self._add_up(self.sums.get(part, ()), lane)
+        self.spans.append((action, first, len(self.work)))
 
     def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
         taken = []  # by sums that are there already
@@ -120,6 +147,7 @@ class _Events:
                 taken.append(value)
                 continue
             total = Value(next(self.numbers), value.meta)
+            self.added[total.number] = value
             add = planned("add", (value, value), (total,))
             self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane

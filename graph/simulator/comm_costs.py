@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.boxing.boxes import volume
@@ -31,13 +31,33 @@ class Communication:
     """What a boxing takes on one rank."""
 
     seconds: float = 0.0
-    received: dict[str, int] = field(default_factory=dict)  # bytes by name of the farthest link
+    # The bytes that it receives, by kind of collective and name of the farthest link.
+    traffic: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def received(self) -> int:
+        """Bytes of all kinds."""
+        return sum(self.traffic.values())
+
+    @property
+    def kind(self) -> str:
+        """The kinds of collectives; empty for none."""
+        return kinds_of(self.traffic)
 
     def __add__(self, other: Communication) -> Communication:
-        received = dict(self.received)
-        for link, nbytes in other.received.items():
-            received[link] = received.get(link, 0) + nbytes
-        return Communication(self.seconds + other.seconds, received)
+        traffic = dict(self.traffic)
+        for key, nbytes in other.traffic.items():
+            traffic[key] = traffic.get(key, 0) + nbytes
+        return Communication(self.seconds + other.seconds, traffic)
+
+
+def kinds_of(traffic: Iterable[tuple[str, str]]) -> str:
+    """The kinds of collectives in pairs of a kind and a link, with a plus between several.
+
+    >>> kinds_of([("all_gather", "NVLink"), ("all_to_all", "NVLink"), ("all_gather", "Ethernet")])
+    'all_gather + all_to_all'
+    """
+    return " + ".join(dict.fromkeys(kind for kind, _ in traffic))
 
 
 class CommCosts:
@@ -72,7 +92,8 @@ class CommCosts:
             return self._route(step, rank)
         spans = self.spans(step.placement, step.axes)
         held, made = (volume(box) * itemsize for box in (step.held(rank), step.made(rank)))
-        received = {spans[0].link.name: step.received(rank)} if spans[0].fans else {}
+        key = step.kind, spans[0].link.name
+        traffic = {key: step.received(rank)} if spans[0].fans else {}
         if isinstance(step, AllReduce):
             seconds = max(all_reduce(group, held) for group in spans)
         elif isinstance(step, AllGather):
@@ -84,7 +105,7 @@ class CommCosts:
         else:
             seconds = max(all_to_all(group, held * group.ranks) for group in spans)
             seconds += costs.moving(2 * (held + made))
-        return Communication(seconds, received)
+        return Communication(seconds, traffic)
 
     def spans(self, placement: Placement, axes: tuple[int, ...]) -> tuple[Span, ...]:
         """The different ways in which the groups along some axes of a mesh lie."""
@@ -109,13 +130,13 @@ class CommCosts:
             ends = {end for move in moves for end in (move.src, move.dst)} if whole else {rank}
             times = [self._messages(step, moves, each) for each in ends]
             mine = self._messages(step, moves, rank)
-            total += Communication(max(each.seconds for each in times), mine.received)
+            total += Communication(max(each.seconds for each in times), mine.traffic)
         return total
 
     def _messages(self, step: Route, moves: Sequence[Move], rank: int) -> Communication:
         """What one rank sends and receives in a round, at once."""
         itemsize = step.before.dtype.itemsize
-        seconds, received = 0.0, dict[str, int]()
+        seconds, traffic = 0.0, dict[tuple[str, str], int]()
         for at in ("src", "dst"):
             by_link: dict[str, list[int]] = {}
             for move in moves:
@@ -127,5 +148,5 @@ class CommCosts:
                 if sizes:
                     seconds = max(seconds, message(link, sum(sizes), len(sizes)))
                 if sizes and at == "dst":
-                    received[link.name] = sum(sizes)
-        return Communication(seconds, received)
+                    traffic[step.kind, link.name] = sum(sizes)
+        return Communication(seconds, traffic)

@@ -18,6 +18,19 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What a task is for, which is shown: it changes no time."""
+
+    kind: str = ""  # what all tasks of its colour have in common, such as "forward"
+    module: str = ""
+    nbytes: int = 0  # received; sent by what sends
+    micro_batch: int | None = None  # with whose number the name ends
+
+
+_NOTHING = About()
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """Work of `rank` on one of its streams, when all tasks with the numbers `needs` have ended.
 
@@ -30,6 +43,7 @@ class Task:
     seconds: float
     needs: tuple[int, ...] = ()
     meeting: Hashable = None
+    about: About = _NOTHING
 
     @property
     def lane(self) -> Lane:

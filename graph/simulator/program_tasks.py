@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..ir import Program
+from ..ir import UPDATE, Program, ProgramStep
+from .event_simulation import About
 from .rank_work import Tasks
 
 
@@ -24,7 +25,8 @@ def add_program(tasks: Tasks, program: Program) -> None:
                     needs.add(work.last.get("communication"))
                 found = tuple(sorted(number for number in needs if number is not None))
                 meeting = tasks.meeting(step, index, at)
-                tasks.add(index, "compute", step.name, amount.seconds, found, meeting)
+                about = About(_kind(step), step.scope, amount.received)
+                tasks.add(index, "compute", step.name, amount.seconds, found, meeting, about)
                 continue
             communication = tasks.boxing(step, index)
             work.done.communicate(communication)
@@ -36,5 +38,13 @@ def add_program(tasks: Tasks, program: Program) -> None:
                 communication.seconds,
                 () if before is None else (before,),
                 tasks.meeting(step, index, at),
+                About(communication.kind, step.scope, communication.received),
             )
             arriving[index][step.outputs[0].number] = number
+
+
+def _kind(step: ProgramStep) -> str:
+    """The part of a training step that a step belongs to."""
+    if step.scope == UPDATE:
+        return "update"
+    return "backward" if step.backward else "forward"

@@ -15,8 +15,8 @@ from ..hardware import Hardware
 from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
 from ..stages.stage_plan import OF_ALL
-from .comm_costs import CommCosts, Communication
-from .event_simulation import Stream, Task
+from .comm_costs import CommCosts, Communication, kinds_of
+from .event_simulation import About, Stream, Task
 from .step_costs import Cost, StepCosts
 
 _NUMBER = 8  # bytes
@@ -30,7 +30,17 @@ class Amount:
     flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is computed again
     flop_again: float = 0.0
     communication: float = 0.0  # seconds of boxings
-    received: Counter[str] = field(default_factory=Counter)  # bytes by link
+    traffic: Counter[tuple[str, str]] = field(default_factory=Counter)  # bytes by kind and link
+
+    @property
+    def received(self) -> int:
+        """Bytes of all kinds."""
+        return sum(self.traffic.values())
+
+    @property
+    def kind(self) -> str:
+        """The kinds of collectives; empty for none."""
+        return kinds_of(self.traffic)
 
     def add(self, other: Amount) -> None:
         """Add another amount."""
@@ -38,7 +48,7 @@ class Amount:
         self.flop.update(other.flop)
         self.flop_again += other.flop_again
         self.communication += other.communication
-        self.received.update(other.received)
+        self.traffic.update(other.traffic)
 
     def compute(self, cost: Cost, again: bool) -> None:
         """Add a step; `again` says whether it is a repetition, of a checkpoint."""
@@ -52,7 +62,7 @@ class Amount:
         """Add a boxing."""
         self.seconds += communication.seconds
         self.communication += communication.seconds
-        self.received.update(communication.received)
+        self.traffic.update(communication.traffic)
 
 
 @dataclass(slots=True)
@@ -104,10 +114,12 @@ class Tasks:
         seconds: float,
         needs: tuple[int, ...] = (),
         meeting: Hashable = None,
+        about: About | None = None,
     ) -> int:
         """Append a task of the work number `index`; its number."""
         number = len(self.tasks)
-        self.tasks.append(Task(name, index, stream, seconds, needs, meeting))
+        shown = about or About()
+        self.tasks.append(Task(name, index, stream, seconds, needs, meeting, shown))
         self.works[index].last[stream] = number
         return number
 

@@ -36,10 +36,18 @@ class RankTimes:
     waiting: float  # for other ranks
     flop: Mapping[torch.dtype, int]  # of matrix products, without what checkpoints compute again
     flop_again: float
-    received: Mapping[str, int]  # by name of the link
+    traffic: Mapping[tuple[str, str], int]  # received, by kind of collective and name of the link
     memory: int | None  # at the peak, of everything; None where it was not asked for
     moment: str = ""  # the step during which most is live, and its place in the call
     reserved: int = 0  # of the memory, what the device's driver and the communicators take
+
+    @property
+    def received(self) -> dict[str, int]:
+        """Bytes by name of the link."""
+        found: dict[str, int] = {}
+        for (_, link), nbytes in self.traffic.items():
+            found[link] = found.get(link, 0) + nbytes
+        return found
 
 
 @dataclass(frozen=True)
@@ -113,8 +121,19 @@ class Simulation:
     def _spans(self) -> Iterator[trace_format.Span]:
         line = self.timeline
         for task, start, end in zip(line.tasks, line.starts, line.ends, strict=True):
-            row = _ROWS.index(task.stream)
-            yield trace_format.Span(task.name, task.stream, task.rank, row, 1e6 * start, 1e6 * end)
+            row, about = _ROWS.index(task.stream), task.about
+            details: dict[str, object] = {"bytes": about.nbytes} if about.nbytes else {}
+            if about.module:
+                details["module"] = about.module
+            yield trace_format.Span(
+                task.name,
+                about.kind or task.stream,
+                task.rank,
+                row,
+                1e6 * start,
+                1e6 * end,
+                details,
+            )
 
     def __str__(self) -> str:
         step = self.step_time
@@ -201,7 +220,7 @@ def _group(
         waiting=timeline.makespan - timeline.busy.get(index, 0.0),
         flop=dict(done.flop),
         flop_again=done.flop_again,
-        received=dict(done.received),
+        traffic=dict(done.traffic),
         memory=None if plan is None else plan.total + reserved,
         moment="" if plan is None else plan.moment,
         reserved=reserved,

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from ...engine.boxing import disjoint_boxing
 from ..ir import ProgramStep, Value
 from ..memory_traffic import local_bytes
-from ..schedules.actions import Action
+from ..schedules.actions import Action, Kind
 from ..stages.partition import Part
 from ..stages.stage_plan import Message, StagePlan
 from .comm_costs import Communication
+from .event_simulation import About
 from .rank_work import Amount, RankWork, Tasks
 
 GRADIENT_SUM = "gradient_sum"  # the name under which a machine's `ops` have these additions
@@ -28,6 +29,9 @@ def add_stages(tasks: Tasks, plan: StagePlan) -> None:
         adding.instructions(index)
     adding.arrivals()
     adding.after()
+
+
+_KINDS: dict[Kind, str] = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
 
 
 class _Adding:
@@ -60,25 +64,26 @@ class _Adding:
         group = self.plan.group(work.rank)
         for each in () if group is None else self.plan.instructions[group]:
             if isinstance(each, Action):
-                seconds = self._action(index, each)
-                number = self.tasks.add(index, "compute", str(each), seconds)
+                seconds, received = self._action(index, each)
+                about = About(_KINDS[each.kind], nbytes=received, micro_batch=each.micro_batch)
+                number = self.tasks.add(index, "compute", str(each), seconds, about=about)
                 self.waiting.append((number, each))
             elif each.kind == "send":
                 self._send(index, each)
 
-    def _action(self, index: int, action: Action) -> float:
-        """The seconds of an action, which is noted as done."""
+    def _action(self, index: int, action: Action) -> tuple[float, int]:
+        """The seconds of an action, which is noted as done, and the bytes that it receives."""
         part, work = (action.kind, action.stage), self.tasks.works[index]
         found = self.amounts.get((index, part))
         if found is None:
             found = self.amounts[index, part] = self._amount(index, part)
         work.done.add(found)
         if action.micro_batch == 0:
-            return found.seconds
+            return found.seconds, found.received
         if (index, part) not in self.additions:
             sums = self.sums.get(part, ())
             self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
-        return found.seconds + self.additions[index, part]
+        return found.seconds + self.additions[index, part], found.received
 
     def _amount(self, index: int, part: Part) -> Amount:
         work = self.tasks.works[index]
@@ -86,7 +91,7 @@ class _Adding:
         for at in self.arriving.get(part, ()):
             crossing, comm = self.crossings[at], self.tasks.comm
             moved = comm.of([crossing.route], work.rank, work.costs)
-            found.received.update(moved.received)
+            found.traffic.update(moved.traffic)
             found.communicate(comm.of(crossing.after.steps, work.rank, work.costs))
         return found
 
@@ -106,12 +111,15 @@ class _Adding:
             self.messages[key] = self.tasks.comm.of(steps, work.rank, work.costs)
         work.done.communicate(self.messages[key])
         before = work.last.get("compute")
+        _, sent = crossing.route.traffic(work.rank)
+        nbytes = sent * crossing.route.before.dtype.itemsize
         number = self.tasks.add(
             index,
             "communication",
             f"send {self.staged.transfers[each.transfer].value!r}, {each.micro_batch}",
             self.messages[key].seconds,
             () if before is None else (before,),
+            about=About("send", nbytes=nbytes, micro_batch=each.micro_batch),
         )
         self.sent.setdefault((each.transfer, each.micro_batch), []).append(number)
 
@@ -129,10 +137,13 @@ class _Adding:
                 amount = self.tasks.amount([step], index)
                 self.tasks.works[index].done.add(amount)
                 meeting = self.tasks.meeting(step, index, ("end", at))
-                self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting)
+                kind = "update" if step.start is None else amount.kind or "update"
+                about = About(kind, step.scope, amount.received)
+                self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting, about)
 
     def _in_turn(self, index: int, name: str, steps: Sequence[ProgramStep]) -> None:
         amount = self.tasks.amount(steps, index)
         self.tasks.works[index].done.add(amount)
         if amount.seconds:
-            self.tasks.add(index, "compute", name, amount.seconds)
+            about = About("inputs", nbytes=amount.received)
+            self.tasks.add(index, "compute", name, amount.seconds, about=about)

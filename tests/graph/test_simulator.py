@@ -1,12 +1,14 @@
 """The simulator: closed forms of schedules and collectives, real graphs, and monotonicity."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pipelines
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from trace_faults import faults
 
 import onefold as flow
 from onefold import nn
@@ -312,9 +314,17 @@ def test_many_ranks_cost_no_more_than_few():
 def test_a_trace_has_every_task(world, tmp_path):
     found = pipeline().simulate("a100-80", memory=False)
     found.save_trace(tmp_path / "trace.json")
-    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert faults(trace) == []
+    rows = trace["traceEvents"]
     spans = [row for row in rows if row["ph"] == "X"]
-    assert len(spans) == len(found.timeline.tasks)
+    assert [row["ts"] for row in spans] == sorted(row["ts"] for row in spans)
+    tracks = Counter((row["pid"], row["name"]) for row in spans)
+    assert tracks == Counter((task.rank, task.name) for task in found.timeline.tasks)
+    kinds = {row["cat"] for row in spans}
+    assert kinds == {"forward", "backward", "update", "send"}
+    sent = sum(row["args"]["bytes"] for row in spans if row["cat"] == "send")
+    assert sent == sum(group.traffic["transfer", "NVLink"] for group in found.groups)
     assert max(row["ts"] + row["dur"] for row in spans) == pytest.approx(
         1e6 * found.step_time, abs=2e-3
     )

@@ -1,0 +1,64 @@
+"""Time to write the report of a planned training step, and the size of its page.
+
+    python benchmarks/report_size.py         # prints the table, writes results/report_size.json
+    python benchmarks/report_size.py --case "175B, 1,024 ranks"
+
+The jobs are those of planning.py, on "h100". `simulate` is the simulation without memory, `page`
+the report without memory, which simulates once more, and `report` that with the memory of every
+group. Seconds are those of the processor, of which one core is used. Each case runs in a process of
+its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import planning
+import timing
+
+import onefold as flow
+
+HARDWARE = "h100"
+MEGABYTE = 1e6
+
+
+def measure(case: planning.Case) -> timing.Results:
+    """Seconds and megabytes."""
+    found: timing.Results = {}
+    with flow.planning(case.ranks) as cluster, tempfile.TemporaryDirectory() as folder:
+        graph, inputs = planning.described(case, cluster)
+        graph(*inputs)
+        path = Path(folder, "plan.html")
+        last = time.process_time()
+        found["groups"] = len(graph.simulate(HARDWARE, memory=False).groups)
+        found["simulate s"] = time.process_time() - last
+        for name, memory in (("page", False), ("report", True)):
+            last = time.process_time()
+            graph.report(path, HARDWARE, memory=memory)
+            found[f"{name} s"] = time.process_time() - last
+            found[f"{name} MB"] = path.stat().st_size / MEGABYTE
+    return found
+
+
+def main() -> None:
+    options = timing.options(__doc__)
+    options.add_argument("--case", choices=tuple(planning.CASES), help="measure this one alone")
+    args = options.parse_args()
+    if args.case is not None:
+        timing.tell(measure(planning.CASES[args.case]))
+        return
+    rows: list[timing.Results] = []
+    columns = ("groups", "simulate s", "page s", "page MB", "report s", "report MB")
+    print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
+    for name, case in planning.CASES.items():
+        row = timing.apart(__file__, ["--case", name], planning.TIMEOUT)
+        rows.append({"case": name, **asdict(case), **row})
+        print(f"{name:>20} " + " ".join(f"{row[column]:10.2f}" for column in columns))
+    print(f"\nwritten to {timing.save('report_size', rows)}")
+
+
+if __name__ == "__main__":
+    main()
