@@ -57,9 +57,10 @@ def machine(device_type: str) -> Machine:
 def _per_byte(link: dict[str, Any]) -> float:
     curve = link["efficiency"]
     share = next((share for size, share in curve if size >= _USUAL), _best(curve))
-    return 1 / (link["bandwidth"] * share)
+    return float(1 / (link["bandwidth"] * share))
 
 
 def _best(curve: list[list[float]]) -> float:
     """The share that the largest size reaches."""
-    return curve[-1][1]
+    _, share = curve[-1]
+    return share

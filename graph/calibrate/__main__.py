@@ -29,8 +29,9 @@ from .stopwatch import Budget
 
 _SECONDS = 120.0
 _START = 40.0  # more than that for two processes to start and end
+_QUIET = 0.7  # of processes that ran in the last minute
 _STEPS = 7  # what is told
-_PARTS = 18  # of the time, for each measurement: enough are left for what takes longer
+_PARTS = 19  # of the time, for each measurement: enough are left for what takes longer
 
 
 def measure(budget: Budget, spend: float, device_bytes: int) -> Hardware:
@@ -80,11 +81,17 @@ def _worker(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     world().ensure(link_rates.PAIR)
     share = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(link_rates.PAIR)
-    found = measure(Budget(options.seconds), options.seconds / _PARTS, share)
+    spend = options.seconds / _PARTS
+    found = measure(Budget(options.seconds), spend, share)
+    measured, simulated = compute_rates.whole_step(found, spend)
     if world().rank == 0:
         taken = time.strftime("%Y-%m-%d")
         comment = f"Measured by `python -m onefold.graph.calibrate` on {taken}: two processes with"
         comment += "\none thread each, collectives by Gloo. `bytes` is half of the memory."
+        check = f"A small transformer's step takes {1e3 * measured:.2f} ms, "
+        check += f"and {1e3 * simulated:.2f} ms as simulated with this file."
+        print(check)
+        comment += f"\n{check}"
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(as_toml(found, comment))
     collectives.barrier(link_rates.PAIR)
@@ -116,6 +123,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.worker:
         _worker(options)
         return
+    load, _, _ = os.getloadavg()
+    if load > _QUIET:
+        print(f"warning: other programs run (load {load:.1f}), which the times will include")
     output = options.output.resolve()
     command = [sys.executable, "-m", f"{__package__.split('.')[0]}.distributed.launch"]
     command += ["--nproc_per_node", str(len(link_rates.PAIR)), "-m", __package__, "--worker"]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from statistics import mean
+from statistics import mean, median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -18,9 +18,11 @@ from ..call_list import watchers
 from ..compiled_graph import Compiled
 from ..hardware import Curve, Hardware
 from ..ir import ProgramStep, Run
+from ..simulator import simulate
 from ..simulator.step_costs import StepCosts
+from .link_rates import agreed
 from .sample_step import optimizer_step, sample_step
-from .stopwatch import fitted, seconds_of, usual
+from .stopwatch import fitted, seconds_of, seconds_of_each
 
 DTYPES = (torch.float32, torch.float64)
 _SIDES = (32, 64, 128, 256, 512, 768)  # of square matrices
@@ -33,15 +35,18 @@ _RUNS = 4  # at least; the first one warms up
 _SMALL = 1 << 12  # bytes: of less, a step takes as long as its launch
 _LEAST, _MOST = 0.1, 200.0  # times as long as bytes and flop say: else it was disturbed
 
-Tell = Callable[[str], None]
+Tell: TypeAlias = Callable[[str], None]
+Call: TypeAlias = Callable[[], object]
 
 
 def products(dtype: torch.dtype, spend: float) -> tuple[float, Curve]:
     """Flop/s of square matrix products at best, and its share by flop."""
-    seconds = []
-    for side in _SIDES:
+
+    def product(side: int) -> Call:
         a, b = torch.randn(side, side, dtype=dtype), torch.randn(side, side, dtype=dtype)
-        seconds.append(seconds_of(partial(torch.mm, a, b), spend / len(_SIDES)))
+        return partial(torch.mm, a, b)
+
+    seconds = agreed(seconds_of_each(list(map(product, _SIDES)), spend))
     return fitted([2.0 * side**3 for side in _SIDES], seconds)
 
 
@@ -49,9 +54,8 @@ def narrow(peak: float, curve: Curve, spend: float) -> float:
     """The smallest dim of a product that takes twice as long as its flop say."""
     a, b = torch.randn(_SIDE, _NARROW), torch.randn(_NARROW, _SIDE)
     flop = 2.0 * _SIDE * _SIDE * _NARROW
-    seconds = seconds_of(partial(torch.mm, a, b), spend)
-    square = flop / (peak * curve.at(flop))
-    return _NARROW * max(seconds / square - 1.0, 0.0)
+    (seconds,) = agreed([seconds_of(partial(torch.mm, a, b), spend)])
+    return _NARROW * max(seconds * peak * curve.at(flop) / flop - 1.0, 0.0)
 
 
 def memory(spend: float) -> tuple[float, Curve]:
@@ -59,30 +63,33 @@ def memory(spend: float) -> tuple[float, Curve]:
 
     Other values are read and written between two uses of one, as in a program.
     """
-    seconds = []
-    for count in _ELEMENTS:
-        apart = max(1, _PASSED // (12 * count))
-        values = torch.randn(3, apart, count)
-        turns = cycle(zip(*values, strict=True))
 
-        def add(turns: Iterator[tuple[torch.Tensor, ...]] = turns) -> None:
+    def addition(count: int) -> Call:
+        apart = max(1, _PASSED // (12 * count))
+        first, second, result = torch.randn(3, apart, count)
+        turns = cycle(zip(first, second, result, strict=True))
+
+        def add() -> None:
             a, b, made = next(turns)
             torch.add(a, b, out=made)
 
-        seconds.append(seconds_of(add, spend / len(_ELEMENTS)))
+        return add
+
+    seconds = agreed(seconds_of_each(list(map(addition, _ELEMENTS)), spend))
     return fitted([12.0 * count for count in _ELEMENTS], seconds)
 
 
 def attention(peak: float, spend: float) -> Curve:
     """The share of the peak that causal attention reaches, by flop."""
-    points = []
-    for heads, length, width in _HEADS:
+
+    def call(heads: int, length: int, width: int) -> Call:
         q, k, v = (torch.randn(1, heads, length, width) for _ in range(3))
-        call = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=True)
-        flop = 4.0 * heads * length * length * width
-        share = flop / seconds_of(call, spend / len(_HEADS)) / peak
-        points.append((flop, min(share, 1.0)))
-    return Curve(tuple(points))
+        return partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=True)
+
+    seconds = agreed(seconds_of_each([call(*each) for each in _HEADS], spend))
+    flop = [4.0 * heads * length * length * width for heads, length, width in _HEADS]
+    shares = (min(f / s / peak, 1.0) for f, s in zip(flop, seconds, strict=True))
+    return Curve(tuple(zip(flop, shares, strict=True)))
 
 
 def launch(spend: float) -> tuple[float, float]:
@@ -93,6 +100,7 @@ def launch(spend: float) -> tuple[float, float]:
     run()  # the second run makes the function of all calls
     whole = seconds_of(run, spend / 2) / len(compiled.program.steps)
     inside = mean(seconds for _, seconds in step_times(compiled, inputs, spend / 2))
+    whole, inside = agreed([whole, inside])
     return whole, min(inside, whole)
 
 
@@ -115,8 +123,19 @@ def ops(hardware: Hardware, inside: float, spend: float, tell: Tell) -> dict[str
         update, nbytes = optimizer_step(compiled)
         measured["adamw"] += seconds_of(update, spend)
         modelled["adamw"] += plain.moving(nbytes)
-    ratios = {name: measured[name] / modelled[name] for name in sorted(measured)}
+    names = sorted(measured)
+    times = agreed([measured[name] for name in names])
+    ratios = {name: time / modelled[name] for name, time in zip(names, times, strict=True)}
     return {name: min(max(ratio, _LEAST), _MOST) for name, ratio in ratios.items()}
+
+
+def whole_step(hardware: Hardware, spend: float) -> tuple[float, float]:
+    """Seconds of a step of a transformer without its update: measured, and simulated."""
+    compiled, inputs = sample_step(width=_WIDTHS[-1], batch=8, length=64)
+    run = partial(compiled.executable.run, inputs)
+    run()
+    (measured,) = agreed([seconds_of(run, spend)])
+    return measured, simulate(compiled, hardware, memory=False).step_time
 
 
 def step_times(
@@ -143,7 +162,7 @@ def step_times(
         while runs < _RUNS or perf_counter() < end:
             compiled.executable.run(inputs)
             runs += 1
-    return ((steps[key], usual(each[1:])) for key, each in times.items())
+    return ((steps[key], median(each[1:])) for key, each in times.items())
 
 
 @contextmanager

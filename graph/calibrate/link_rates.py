@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 
 from ...distributed import collectives
 from ..hardware import Link
-from .stopwatch import fitted, usual
+from .stopwatch import fitted
 
 PAIR = (0, 1)
 _BYTES = tuple(4**power for power in range(6, 12))  # of what every rank holds
@@ -35,7 +36,13 @@ def timed(call: Callable[[], object], spend: float) -> float:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return float(collectives.all_reduce(torch.tensor(usual(times)), PAIR, "max"))
+    return float(collectives.all_reduce(torch.tensor(median(times)), PAIR, "max"))
+
+
+def agreed(seconds: Sequence[float]) -> list[float]:
+    """The mean of what both ranks have measured."""
+    both = collectives.all_reduce(torch.tensor(seconds, dtype=torch.float64), PAIR, "sum")
+    return (both / len(PAIR)).tolist()
 
 
 def link(spend: float) -> Link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from ...errors import OnefoldRuntimeError
 from ..hardware import Curve
@@ -33,30 +34,32 @@ class Budget:
             )
 
 
-def seconds_of(call: Callable[[], object], spend: float) -> float:
-    """The usual seconds of a call, from as many as fit into `spend` seconds."""
-    call()
-    start = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - start, 1e-9)
-    count = max(1, round(_TURN / once))
-    times: list[float] = []
-    end = time.perf_counter() + spend
-    while len(times) < _LEAST or time.perf_counter() < end:
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        times.append((time.perf_counter() - start) / count)
-    return usual(times)
+def seconds_of_each(calls: Sequence[Callable[[], object]], spend: float) -> list[float]:
+    """The usual seconds of each call, from as many turns of all as fit into `spend` seconds.
 
-
-def usual(times: Sequence[float]) -> float:
-    """The lower quartile: what other programs disturb takes longer.
-
-    >>> usual([5.0, 1.0, 9.0, 2.0, 3.0])
-    2.0
+    They take turns, so that what else the machine does slows all of them alike.
     """
-    return sorted(times)[len(times) // 4]
+    counts = []
+    for call in calls:
+        call()
+        start = time.perf_counter()
+        call()
+        counts.append(max(1, round(_TURN / max(time.perf_counter() - start, 1e-9))))
+    times: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + spend
+    while len(times[0]) < _LEAST or time.perf_counter() < end:
+        for call, count, found in zip(calls, counts, times, strict=True):
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            found.append((time.perf_counter() - start) / count)
+    return list(map(median, times))
+
+
+def seconds_of(call: Callable[[], object], spend: float) -> float:
+    """The same of one call."""
+    (found,) = seconds_of_each([call], spend)
+    return found
 
 
 def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, Curve]:

@@ -62,14 +62,14 @@ def live_bytes(buffers: Sequence[Buffer], events: int) -> list[int]:
     >>> live_bytes([Buffer("x", 4, 0, 1), Buffer("y", 8, 1, 2)], 3)
     [4, 12, 8]
     """
-    return live_at(*spans_of(buffers), events).tolist()
+    found: list[int] = live_at(*spans_of(buffers), events).tolist()
+    return found
 
 
 def spans_of(buffers: Sequence[Buffer]) -> tuple[Ints, Ints, Ints]:
     """The bytes of buffers, and the first and last event of each."""
-    rows = [(b.nbytes, b.first, b.last) for b in buffers]
-    sizes, firsts, lasts = np.array(rows, np.int64).reshape(-1, 3).T
-    return sizes, firsts, lasts
+    sizes, firsts, lasts = ([b[at] for b in buffers] for at in (1, 2, 3))
+    return np.array(sizes, np.int64), np.array(firsts, np.int64), np.array(lasts, np.int64)
 
 
 def live_at(sizes: Ints, firsts: Ints, lasts: Ints, events: int) -> Ints:

@@ -12,7 +12,7 @@ from itertools import accumulate, count
 from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
-from ..stages.stage_plan import Instruction, Message, StagePlan
+from ..stages.stage_plan import Instruction, Message, StagePlan, placements_of
 from .liveness import Event
 from .program_events import Block, Lane, Work, events_of, planned
 from .storages import Known
@@ -94,10 +94,18 @@ class _Events:
         pieces = iter(staged.slices.outputs)
         for lane in lanes:
             for value in program.inputs:
-                part = planned("same", [next(pieces)], (value,), aliases=True)
+                piece = next(pieces)
+                if self._away([piece.meta.placement, value.meta.placement]):
+                    self._add(_elsewhere("same"), lane)
+                    continue
+                part = planned("same", [piece], (value,), aliases=True)
                 self.work.append(Work(part, lane, (None,)))
+        feeds = [
+            _elsewhere(step.name) if self._away(placements_of(step)) else step
+            for step in staged.feeds
+        ]
         for lane in lanes:
-            for step in staged.feeds:
+            for step in feeds:
                 self._add(step, lane)
         for each in self.instructions:
             self._follow(each)
@@ -169,13 +177,8 @@ class _Events:
         def now(value: Value) -> tuple[Value, Lane]:
             return of.get(value.number, (value, None))
 
-        members: dict[Placement | None, bool] = {None: True}
         for step, placements in self.plan.ends:
-            for each in placements:
-                if each not in members:
-                    assert each is not None
-                    members[each] = self.rank in each.position
-            if not any(members[each] for each in placements):
+            if self._away(placements):
                 self.work.append(Work(_elsewhere(step.name)))
                 continue
             pairs = [now(v) if type(v) is Value else (v, None) for v in step.inputs]
@@ -183,6 +186,12 @@ class _Events:
             step = replace(step, inputs=tuple([value for value, _ in pairs]), place=place)
             self.work.append(Work(step, None, tuple([lane for _, lane in pairs])))
         return [now(value) for value in end.program.wanted()]
+
+    def _away(self, placements: Iterable[Placement | None]) -> bool:
+        """Whether the rank is in none of these placements."""
+        return not any(
+            placement is None or self.rank in placement.position for placement in placements
+        )
 
     def _lane(self, given: object, lane: Lane) -> Lane:
         """The lane of what a step in this one reads."""

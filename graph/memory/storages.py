@@ -108,9 +108,9 @@ class Storages:
     def _made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
-            metas = step.source.meta, step.outputs[0].meta
-            inside = metas[0].placement is metas[1].placement
-            ends = tuple(map(self._kind, metas)) if inside else (self.rank, *metas)
+            src, dst = step.source.meta, step.outputs[0].meta
+            inside = src.placement is dst.placement
+            ends = (self._kind(src), self._kind(dst)) if inside else (self.rank, src, dst)
             move = (ends, positions[0], step.place is None, forms[0])
             found = self._known.get(move)
             if found is None:

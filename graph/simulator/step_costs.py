@@ -56,7 +56,7 @@ class StepCosts:
 
     def _cost(self, step: ProgramStep) -> Cost:
         if step.aliases:
-            return Cost(self.launched(0.0))
+            return Cost(len(step.outputs) * self.launched(0.0))
         if step.name == "boxing":  # a slice, or a copy of what is kept
             nbytes = 2 * sum(local_bytes(meta, self.rank) for meta in step.output_metas)
             return Cost(self.launched(self.moving(nbytes)), nbytes=nbytes)

@@ -68,11 +68,7 @@ class StagePlan:
     @cached_property
     def ends(self) -> list[tuple[ProgramStep, frozenset[Placement | None]]]:
         """The steps after all micro-batches, with the placements of what each reads and makes."""
-        steps = self.staged.end.program.steps
-        return [
-            (step, frozenset([v.meta.placement for v in (*step.outputs, *step.reads())]))
-            for step in steps
-        ]
+        return [(step, placements_of(step)) for step in self.staged.end.program.steps]
 
     def left(self, group: int) -> list[int]:
         """For each micro-batch, how many actions and sends of a group there are."""
@@ -138,6 +134,11 @@ class StagePlan:
 
     def __str__(self) -> str:
         return "\n".join(self.order(group) for group in range(len(self.staged.ranks)))
+
+
+def placements_of(step: ProgramStep) -> frozenset[Placement | None]:
+    """Those of all that a step reads and makes."""
+    return frozenset([value.meta.placement for value in (*step.outputs, *step.reads())])
 
 
 def plan_stages(staged: Staged, schedule: Schedule) -> StagePlan:
