@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any, Literal
 
 from .boxing import axis_cost
 from .dispatch_counters import note_fallback
@@ -115,6 +116,45 @@ def signatures_along(
             outs = [_along(m, axis, s) for m, s in zip(outputs, signature.outputs, strict=True)]
             found.append((tuple([m and next(ins) for m in metas]), tuple(outs)))
     return found
+
+
+def legal_layouts(
+    op: Op,
+    described: Sequence[object],
+    metas: Sequence[Meta | None],
+    outputs: Sequence[Meta],
+    attrs: Attributes,
+) -> list[tuple[Metas, tuple[Meta, ...]]]:
+    """Every legal layout of inputs and outputs; along axes of one rank they stay as they are.
+
+    `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes before
+    it leave, as in `choose`.
+    """
+    tensors = [meta for meta in metas if meta is not None]
+    mesh = tensors[0].global_placement.shape
+    plain = all_broadcast(len(tensors), len(outputs))
+    given = op.following(attrs)
+    found: list[tuple[Signature, ...]] = [()]
+    for axis, parts in enumerate(mesh):
+        longer: list[tuple[Signature, ...]] = []
+        for chosen in found:
+            if parts == 1:
+                along = [tuple([m.nd_sbp[axis] for m in each]) for each in (tensors, outputs)]
+                longer.append((*chosen, Signature(along[0], along[1])))
+                continue
+            seen = _Seen(described, metas)
+            rule = op.rule(seen.axis(mesh, chosen), *seen.args, *given)
+            longer += [(*chosen, signature) for signature in dict.fromkeys((*rule, plain))]
+        found = longer
+    return [(_laid(metas, each, "inputs"), _laid(outputs, each, "outputs")) for each in found]
+
+
+def _laid(
+    metas: Sequence[Meta | None], chosen: Sequence[Signature], side: Literal["inputs", "outputs"]
+) -> tuple[Any, ...]:
+    """Metas, of which the tensors have the layouts of signatures."""
+    layouts = iter(zip(*[getattr(signature, side) for signature in chosen], strict=True))
+    return tuple([meta and meta.like(nd_sbp=next(layouts)) for meta in metas])
 
 
 def _along(meta: Meta, axis: int, sbp: Sbp) -> Meta:

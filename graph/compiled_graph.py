@@ -36,6 +36,7 @@ from .stages.compile_stages import compile_stages
 from .stages.declared_stages import check_declared, declared
 from .stages.stage_executor import Pipeline
 from .stages.stage_plan import StagePlan
+from .stored_layouts import StoredLayouts
 from .update import Updates
 from .zero import Zero
 
@@ -138,7 +139,13 @@ class Compiled:
 
 @uncollected()
 def compile_graph(
-    build: Build, given: Given, metas: Sequence[Meta], state: State, config: GraphConfig, zero: Zero
+    build: Build,
+    given: Given,
+    metas: Sequence[Meta],
+    state: State,
+    config: GraphConfig,
+    zero: Zero,
+    stored: StoredLayouts,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in `given`).
 
@@ -149,6 +156,13 @@ def compile_graph(
         raise OnefoldRuntimeError(
             "enable_zero needs an optimizer, since it splits what training keeps; add one with "
             "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
+        )
+    chooses = config.layout_search and config.layouts_ignored
+    if chooses and zero.settings is not None:
+        raise OnefoldRuntimeError(
+            "config.enable_zero splits parameters as they are laid out, but "
+            "enable_auto_parallel_ignore_user_sbp_config chooses how they are laid out, split or "
+            "not; leave one of them out"
         )
     debug = state.debug
     debug.start(metas)
@@ -171,7 +185,8 @@ def compile_graph(
         before, returned = captured()  # with the layouts that ops now meet
     debug.stage("captured", before)
     verify(before)
-    compilation = Compilation(config, ranks, metas, whole, zero, state.updates)
+    chosen = stored.open(before) if chooses else frozenset()
+    compilation = Compilation(config, ranks, metas, whole, zero, state.updates, chosen)
     plan = None
     if ranks:
         program = rewritten(before, compilation, "micro-batch")
@@ -188,6 +203,7 @@ def compile_graph(
         compiled.executable  # noqa: B018 - errors are raised now
     debug.stage("rewritten by the passes", program)
     zero.store()
+    stored.store(program.variables, chosen)
     debug.finish(program)
     return compiled
 

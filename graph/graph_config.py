@@ -34,6 +34,7 @@ class GraphConfig:
     schedule: str | None = field(default=None, init=False)
     amp_dtype: torch.dtype | None = field(default=None, init=False)  # of matrix products
     layout_search: bool = field(default=False, init=False)
+    layouts_ignored: bool = field(default=False, init=False)  # those that were asked for
     fuses_add: bool = field(default=False, init=False)
     cuda_graph: bool = field(default=False, init=False)
     zero: ZeroSettings | None = field(default=None, init=False)
@@ -81,15 +82,30 @@ class GraphConfig:
             )
         self.amp_dtype = dtype if mode else None
 
-    def enable_layout_search(self, mode: bool = True) -> None:
+    def enable_auto_parallel(self, mode: bool = True) -> None:
         """Decide the layouts of all ops together, not one by one as eager does.
 
-        The program that eager would run is improved until no op's other layout makes the modelled
-        time of all boxing and ops shorter; layouts that were asked for (to_global, parameters,
-        inputs, outputs, gradients) stay. Sums over ranks are also put off past linear ops where
-        that saves bytes. Results are the same up to the order of sums.
+        Of all legal layouts of all ops those are taken for which the modelled time of all boxing
+        and ops is least. Layouts that were asked for (to_global, parameters, inputs, outputs,
+        gradients) stay. Sums over ranks are also put off past linear ops where that saves bytes.
+        Results are the same up to the order of sums.
         """
+        self.layout_search = switch("enable_auto_parallel: mode", mode)
+
+    def enable_layout_search(self, mode: bool = True) -> None:
+        """`enable_auto_parallel` by another name."""
         self.layout_search = switch("enable_layout_search: mode", mode)
+
+    def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
+        """Let `enable_auto_parallel` choose the layouts of parameters and in `build`, too.
+
+        Parameters that the graph trains are laid out anew when it is compiled first, for good:
+        their sbp changes, not their values. A `to_global` inside `build` then changes no layout,
+        unless it changes the placement. Inputs, outputs and buffers stay. Raises
+        OnefoldRuntimeError when the graph is compiled with `enable_zero`, which lays the
+        parameters out itself.
+        """
+        self.layouts_ignored = switch("enable_auto_parallel_ignore_user_sbp_config: mode", mode)
 
     def enable_zero(
         self,
@@ -151,7 +167,8 @@ class GraphConfig:
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
         options = self.amp_dtype, self.layout_search, self.fuses_add, self.cuda_graph
-        return self.micro_batches, self.whole_inputs, self.schedule, *options
+        layouts = self.layout_search and self.layouts_ignored
+        return self.micro_batches, self.whole_inputs, self.schedule, *options, layouts
 
     def __repr__(self) -> str:
         return (

@@ -46,6 +46,12 @@ class Value:
     def __repr__(self) -> str:
         return f"%{self.name or self.number}"
 
+    def laid(self, meta: Meta) -> Value:
+        """The same value in another layout, in place of this one."""
+        made = Value(self.number, meta, self.name, self.owner)
+        made.scope, made.line = self.scope, self.line
+        return made
+
     def stray(self) -> OnefoldRuntimeError:
         """The error for its use outside the build() in which it was made."""
         where = f" in {self.scope}" if self.scope else ""

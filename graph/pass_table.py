@@ -44,6 +44,7 @@ class Compilation:
     whole: frozenset[int] = frozenset()  # the inputs that micro-batches get no part of
     zero: Zero = field(default_factory=lambda: Zero(None))
     updates: Updates | None = None
+    chosen: frozenset[str] = frozenset()  # the parameters whose layouts are chosen, by name
     read_later: frozenset[int] | None = None  # see `add_updates`
     in_place: bool = True  # whether memory counts more than the time of small steps
 
@@ -67,12 +68,21 @@ def _exact(compilation: Compilation) -> dict[str, Any]:
     return {"exact": compilation.exact}
 
 
+def _choices(compilation: Compilation) -> dict[str, Any]:
+    config = compilation.config
+    return {
+        "parameters": compilation.chosen,
+        "ignore_asked": config.layouts_ignored,
+        "micro_batches": config.micro_batches,
+    }
+
+
 # Those without a `when` change no bit of any result.
 PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
     Pass(eliminate_common),
     Pass(eliminate_dead),
-    Pass(search_layouts, when=lambda c: c.config.layout_search),
+    Pass(search_layouts, _choices, when=lambda c: c.config.layout_search),
     Pass(merge_boxings, _exact),
     Pass(delay_partials, _exact),
     Pass(eliminate_common),

@@ -12,8 +12,8 @@ class Unsupported(OnefoldRuntimeError, AttributeError):
 
 
 _LAYOUTS = (
-    "call config.enable_layout_search(), which decides the layouts of all ops together; those of "
-    "parameters, inputs and to_global stay as the program says"
+    "config.enable_auto_parallel() finds the layouts with the least modelled time, whatever the "
+    "graph's form, with the costs that eager mode has; leave it out"
 )
 _PLANNED = "memory is planned at every compilation; graph.memory(rank) shows the plan; leave it out"
 _UPDATES = "every update is of all parameters of a group at once; leave it out"
@@ -23,8 +23,6 @@ CONFIG: Mapping[str, str] = {
         "keep less with module.to(nn.graph.GraphModule).activation_checkpointing = True, or with "
         "config.enable_zero(True)"
     ),
-    "enable_auto_parallel": _LAYOUTS,
-    "enable_auto_parallel_ignore_user_sbp_config": _LAYOUTS,
     "enable_auto_parallel_sbp_collector": _LAYOUTS,
     "enable_auto_parallel_trunk_algo": _LAYOUTS,
     "enable_choose_best_memory_allocation": _PLANNED,

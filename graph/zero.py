@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from math import prod
 
 from ..distributed.comm_log import table
-from ..engine import boxing
 from ..engine.commit import restored
-from ..engine.inplace import contiguous_copies
 from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
 from ..engine.tensor import Tensor
-from ..engine.views import has_links
 from .graph_config import ZeroSettings
 from .ir import Program, Variable
 from .passes.zero_sharding import gather_parameters, shard_gradients
+from .stored_layouts import lay_out
 
 
 @dataclass(frozen=True)
@@ -113,18 +111,6 @@ class _Split:
     whole: Meta
     target: Meta
 
-    def lay(self, target: Meta) -> None:
-        """Lay the tensor out anew, in place: everyone who has it sees the new layout."""
-        meta = self.tensor.meta
-        if meta is target:
-            return
-        plan = boxing.plan(meta, target)
-        shards = boxing.run(plan, self.tensor.shards, op="zero")
-        if plan.aliases:  # not a view, which would keep all of the old memory
-            shards = contiguous_copies(shards)
-        self.tensor.shards, self.tensor.meta = shards, target
-        self.tensor.shared = has_links(self.tensor)
-
 
 class Zero:
     """What ZeRO does in one graph; with `settings` None it does nothing.
@@ -210,13 +196,13 @@ class Zero:
         """Split the parameters for good, where the stage says so."""
         if self.stored:
             for each in self._split.values():
-                each.lay(each.target)
+                lay_out(each.tensor, each.target)
 
     def end(self) -> None:
         """Make parameters that are stored split whole again."""
         for each in self._split.values():
             if each.tensor.meta is each.target:
-                each.lay(each.whole)
+                lay_out(each.tensor, each.whole)
 
     def update_layouts(self) -> dict[str, Meta]:
         """By path, the layouts of the parameters of which each rank updates its shards alone."""

@@ -30,6 +30,7 @@ from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
+from ..graph.stored_layouts import StoredLayouts
 from ..graph.unsupported import GRAPH, PROXIES, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
@@ -93,6 +94,7 @@ class Graph:
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
         self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
         self._zero = Zero(None)
+        self._stored = StoredLayouts()
         self._steps = 0  # how many calls have trained
         self.debug(
             debug_v_level,
@@ -235,7 +237,7 @@ class Graph:
                 given = (args, kwargs)
                 # In a context of its own, which is left whole wherever an interrupt arrives.
                 found = copy_context().run(
-                    compile_graph, build, given, metas, state, self.config, self._zero
+                    compile_graph, build, given, metas, state, self.config, self._zero, self._stored
                 )
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)

@@ -7,6 +7,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..machine import Link, machine
 from ..meta import Box, Meta, balanced
 from ..placement import Placement
@@ -220,10 +222,24 @@ class Exchange(BoxingStep):
             sum(volume(self.region(rank, other)) for other in others),
         )
 
+    def _busiest(self) -> int:
+        """The most elements that any rank receives or sends, of all groups at once."""
+        groups = np.array([[self.placement.position[r] for r in group] for group in self.groups()])
+        held, made = (
+            np.array([meta.box(position) for position in range(len(self.ranks))], np.int64)[groups]
+            for meta in (self.before, self.after)
+        )  # group, member, offset or size, dim
+        starts = np.maximum(held[:, :, None, 0], made[:, None, :, 0])
+        ends = np.minimum(held.sum(2)[:, :, None], made.sum(2)[:, None, :])
+        moved = (ends - starts).clip(0).prod(-1)  # group, source, target
+        own = range(groups.shape[1])
+        moved[:, own, own] = 0
+        return int(max(moved.sum(1).max(), moved.sum(2).max()))
+
     @property
     def time(self) -> float:
-        ranks = self.ranks if len(self.ranks) <= _EXACT_TIME_RANKS else self.ranks[:1]
-        busiest = max(max(self.traffic(rank)) for rank in ranks)
+        exact = len(self.ranks) <= _EXACT_TIME_RANKS
+        busiest = self._busiest() if exact else max(self.traffic(self.ranks[0]))
         nbytes = busiest * self.before.dtype.itemsize
         return comm_cost.exchange(self.link, len(self.group(self.ranks[0])) - 1, nbytes)
 

@@ -13,6 +13,7 @@ from ...engine.tensor import Tensor
 from ...engine.values import from_torch
 from ..compiled_graph import Compiled, State, compile_graph
 from ..graph_config import GraphConfig
+from ..stored_layouts import StoredLayouts
 from ..zero import Zero
 
 _VOCABULARY = 256
@@ -34,7 +35,9 @@ def sample_step(width: int, batch: int, length: int) -> tuple[Compiled, list[Ten
 
     state = State(tensors, {}, {}, [*tensors.values()])
     metas = [x.meta for x in inputs]
-    compiled = compile_graph(build, (tuple(inputs), {}), metas, state, GraphConfig(), Zero(None))
+    compiled = compile_graph(
+        build, (tuple(inputs), {}), metas, state, GraphConfig(), Zero(None), StoredLayouts()
+    )
     return compiled, inputs
 
 

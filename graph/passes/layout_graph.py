@@ -1,4 +1,4 @@
-"""Layout graph: a program without the boxings that ops need, and the cost of layouts.
+"""Layout graph: a program without the boxings that ops need, and the layouts that ops may have.
 
 Nodes are steps: ops whose layouts can be chosen, moves (boxings that the user asked for), and
 others. Each node wants its inputs in some layouts and produces outputs in some. Where they differ,
@@ -7,17 +7,18 @@ there is one boxing for all nodes that want the value in the same layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import product
 
 from ...engine.meta import Meta
-from ...engine.sbp import broadcast, partial_sum, split
-from ...engine.signature_choice import op_time, signatures_along
+from ...engine.op import Metas
+from ...engine.sbp import Sbp, broadcast, partial_sum, split
+from ...engine.signature_choice import legal_layouts, op_time
 from ..ir import Program, ProgramStep, Value
-from .pass_utils import is_boxing, time
+from .pass_utils import is_boxing
 
-Want: TypeAlias = tuple[Meta, int, "int | None"]  # the layout, the repetition and the stage
+_MOST_FORMS = 1024  # of an op; with more, those near its present one count
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +49,21 @@ class Node:
 
 
 class LayoutGraph:
-    """The nodes of a program, and for every value the layouts in which nodes want it."""
+    """The nodes of a program, and the layout of every value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.nodes: list[Node] = []
         self.meta: dict[int, Meta] = {}  # of each value, by number
-        self.wants: dict[int, dict[Want, int]] = {}
         self.maker: dict[int, Node] = {}
-        self.readers: dict[int, list[Node]] = {}
-        self.time = 0.0
         self._roots: dict[int, int] = {}  # by number of a value that a boxing for an op made
         self.boxings: dict[int, ProgramStep] = {}  # by number of what they make: those for ops
-        self._forms: dict[object, list[Form]] = {}
+        self._forms: dict[object, tuple[Form, ...]] = {}
+        self._partials = {partial_sum}
         for value in (*program.inputs, *(v.value for v in program.variables)):
             self.meta[value.number] = value.meta
         for step in program.steps:
             self._add(step)
-        for value in program.wanted():
-            root = self.root(value)
-            near = self.near(value)
-            if near is not None:
-                self._want(root, (value.meta, near.again, near.stage), 1)
-        self.time = sum(node.form.time for node in self.nodes)
-        self.time += sum(self._boxing_time(number) for number in self.wants)
 
     def root(self, value: Value) -> int:
         """The number of the value that this one is, but for its layout."""
@@ -96,10 +88,7 @@ class LayoutGraph:
         for number, meta in zip(makes, form.outputs, strict=True):
             self.meta[number] = meta
             self.maker[number] = node
-        for read in dict.fromkeys(reads):
-            if read is not None:
-                self.readers.setdefault(read, []).append(node)
-        self._note(node, 1)
+            self._partials.update(sbp for sbp in meta.nd_sbp if sbp.is_partial)
 
     def _is_free(self, node: Node) -> bool:
         step = node.step
@@ -110,70 +99,46 @@ class LayoutGraph:
         metas = [meta for meta in node.form.inputs if meta is not None]
         return step.op is not None and bool(metas) and metas[0].placement is not None
 
-    # What is wanted.
-
-    def _want(self, number: int, want: Want, count: int) -> None:
-        wants = self.wants.setdefault(number, {})
-        wants[want] = wants.get(want, 0) + count
-        if not wants[want]:
-            del wants[want]
-
-    def _note(self, node: Node, count: int) -> None:
-        """Add (or with -1 take away) what a node wants."""
-        for number, meta in zip(node.reads, node.wanted, strict=True):
-            if number is not None and meta is not None:
-                self._want(number, (meta, node.step.again, node.step.stage), count)
-
-    def _boxing_time(self, number: int) -> float:
-        start = self.meta[number]
-        return sum([time(start, want[0]) for want in self.wants[number]])
-
-    def touched(self, node: Node) -> list[int]:
-        """The values whose boxing depends on the node's form."""
-        reads = [number for number in node.reads if number is not None]
-        return list(dict.fromkeys([*reads, *(n for n in node.makes if n in self.wants)]))
-
-    def boxed(self, number: int) -> bool:
-        """Whether a value is boxed in a way that costs something."""
-        return number in self.wants and self._boxing_time(number) > _NOTHING
-
-    def apply(self, node: Node, form: Form) -> float:
-        """Lay the node out in another form; returns by how many seconds all takes longer."""
-        touched = self.touched(node)
-        change = form.time - node.form.time - sum([self._boxing_time(n) for n in touched])
-        self._note(node, -1)
+    def lay(self, node: Node, form: Form) -> None:
+        """Lay the node out in another form."""
         node.form = form
-        self._note(node, 1)
         for number, meta in zip(node.makes, form.outputs, strict=True):
             self.meta[number] = meta
-        change += sum([self._boxing_time(n) for n in touched])
-        self.time += change
-        return change
-
-    def misfits(self, node: Node) -> int:
-        """How many of the node's inputs and outputs are not as they are made or wanted."""
-        reads = zip(node.reads, node.wanted, strict=True)
-        return sum(n is not None and meta is not self.meta[n] for n, meta in reads) + sum(
-            any(want[0] is not self.meta[n] for want in self.wants.get(n, ())) for n in node.makes
-        )
 
     # What else might be.
 
-    def forms(self, node: Node) -> list[Form]:
-        """The forms of a node that differ from its own along one axis; alike for steps alike."""
+    def forms(self, node: Node) -> tuple[Form, ...]:
+        """Every form that a node may have, its own first; one tuple for steps that are alike."""
         step, form = node.step, node.form
-        if not node.free:
-            return []
         layouts = form.inputs, form.outputs
         kinds = tuple(map(type, step.inputs))
-        key = form.outputs if node.is_move else (step.origin, *layouts, step.attrs, kinds)
+        key = (layouts, node.free, node.is_move, step.origin, step.attrs, kinds)
         if key not in self._forms:
-            made = _moves(form) if node.is_move else _signatures(step, form)
-            self._forms[key] = [each for each in made if (each.inputs, each.outputs) != layouts]
+            found = {layouts: form}
+            if node.free:
+                for each in _moves(form) if node.is_move else self._legal(step, form):
+                    found.setdefault((each.inputs, each.outputs), each)
+            self._forms[key] = tuple(found.values())
         return self._forms[key]
 
+    def _legal(self, step: ProgramStep, form: Form) -> Iterator[Form]:
+        op = step.op
+        assert op is not None
+        pairs = zip(step.inputs, form.inputs, strict=True)
+        given = [value if meta is None else meta for value, meta in pairs]
+        found = legal_layouts(op, given, form.inputs, form.outputs, step.attrs)
+        if len(found) > _MOST_FORMS:
+            found = [layouts for layouts in found if _changed(layouts, form) <= 2]
+        for inputs, outputs in found:
+            if self._is_useful(inputs) and op.decompose(inputs, step.attrs) is None:
+                yield form_of(step, inputs, outputs)
 
-_NOTHING = 1e-7  # seconds: slices and fills take less
+    def _is_useful(self, inputs: Metas) -> bool:
+        """Whether no input is a partial maximum or the like where the program has none."""
+        partial = [meta for meta in inputs if meta is not None and meta.partial]
+        return all(
+            sbp in self._partials for meta in partial for sbp in meta.nd_sbp if sbp.is_partial
+        )
 
 
 def form_of(step: ProgramStep, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> Form:
@@ -184,29 +149,27 @@ def form_of(step: ProgramStep, inputs: Sequence[Meta | None], outputs: Sequence[
     return Form(tuple(inputs), tuple(outputs), takes)
 
 
-def _signatures(step: ProgramStep, form: Form) -> list[Form]:
-    op, placement = step.op, form.outputs[0].placement
-    assert op is not None and placement is not None
-    given = [v if meta is None else meta for v, meta in zip(step.inputs, form.inputs, strict=True)]
-    found = []
-    for axis, parts in enumerate(placement.shape):
-        if parts == 1:
-            continue
-        for inputs, outputs in signatures_along(
-            op, given, form.inputs, form.outputs, step.attrs, axis
-        ):
-            if op.decompose(inputs, step.attrs) is None:
-                found.append(form_of(step, inputs, outputs))
-    return found
+def _changed(layouts: tuple[Metas, tuple[Meta, ...]], form: Form) -> int:
+    """The axes along which other layouts differ from a form."""
+    inputs = zip(layouts[0], form.inputs, strict=True)
+    pairs = [*inputs, *zip(layouts[1], form.outputs, strict=True)]
+    axes = {
+        axis
+        for a, b in pairs
+        if a is not None and b is not None
+        for axis, (new, old) in enumerate(zip(a.nd_sbp, b.nd_sbp, strict=True))
+        if new is not old
+    }
+    return len(axes)
 
 
-def _moves(form: Form) -> list[Form]:
+def _moves(form: Form) -> Iterator[Form]:
+    """The layouts in which a boxing whose layout is free may leave a value."""
     (meta,) = form.outputs
     assert meta.placement is not None
-    found = []
+    choices: list[Sequence[Sbp]] = []
     for axis, parts in enumerate(meta.placement.shape):
         kinds = [split(dim) for dim, size in enumerate(meta.shape) if size >= parts]
-        for sbp in (*kinds, broadcast, partial_sum):
-            nd_sbp = (*meta.nd_sbp[:axis], sbp, *meta.nd_sbp[axis + 1 :])
-            found.append(Form(form.inputs, (meta.like(nd_sbp=nd_sbp),), 0.0))
-    return found
+        choices.append([meta.nd_sbp[axis]] if parts == 1 else [*kinds, broadcast, partial_sum])
+    for nd_sbp in product(*choices):
+        yield Form(form.inputs, (meta.like(nd_sbp=nd_sbp),), 0.0)

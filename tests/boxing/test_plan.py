@@ -11,6 +11,7 @@ import torch
 from onefold.distributed.world import virtual_world
 from onefold.engine.boxing import axis_cost, path_search, plan
 from onefold.engine.boxing.boxing_steps import AllGather, AllReduce, Exchange, Local
+from onefold.engine.boxing.comm_cost import exchange
 from onefold.engine.boxing.route_step import Route
 from onefold.engine.meta import Meta
 from onefold.engine.placement import Placement
@@ -37,6 +38,19 @@ def test_printing_shows_every_step():
         "all_reduce      (S0, P) -> (S0, B)  [0, 1] [2, 3]  128 B          240.1 us",
         "total                                                             440.3 us",
     ]
+
+
+@pytest.mark.parametrize("shape", [(12, 12, 24), (7, 5, 11), (3, 2, 1)])
+@pytest.mark.parametrize("sizes", [(4,), (4, 2), (2, 3, 2)])
+def test_an_exchange_takes_as_long_as_its_busiest_rank(sizes, shape):
+    kinds = product("B P S0 S1 S2".split(), repeat=len(sizes))
+    layouts = [" ".join(each) for each in kinds][:: 1 + 6 * (len(sizes) == 3)]
+    for a, b in product(layouts, layouts):
+        for step in make(mesh(*sizes), a, b, shape).steps:
+            if type(step) is Exchange:
+                busiest = max(max(step.received(rank), step.sent(rank)) for rank in step.ranks)
+                others = len(step.group(step.ranks[0])) - 1
+                assert step.time == exchange(step.link, others, busiest)
 
 
 def test_printing_of_short_and_wide_plans():

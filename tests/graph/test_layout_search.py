@@ -18,6 +18,7 @@ from onefold.graph.ir import verify
 from onefold.graph.passes.in_place import in_place
 from onefold.graph.passes.layout_graph import LayoutGraph
 from onefold.graph.passes.layout_search import modelled_time, search_layouts
+from onefold.graph.passes.pass_utils import time
 from onefold.testing.manual_layouts import make_global
 from onefold.testing.random_programs import onefold_tensors, programs
 from onefold.testing.sample_checks import value_of
@@ -80,28 +81,31 @@ CASES = [
 ]
 
 
+def seconds(graph):
+    """The modelled time of all ops and boxing; a boxing counts once for all that want a layout."""
+    wants = {
+        (number, meta, node.step.again, node.step.stage)
+        for node in graph.nodes
+        for number, meta in zip(node.reads, node.wanted, strict=True)
+        if number is not None and meta is not None
+    }
+    for value in graph.program.wanted():
+        near = graph.near(value)
+        wants.add((graph.root(value), value.meta, near.again, near.stage))
+    boxings = sum(time(graph.meta[number], meta) for number, meta, *_ in wants)
+    return boxings + sum(node.form.time for node in graph.nodes)
+
+
 def optimum(program):
     """The least modelled time over all forms of all ops, by brute force."""
-    flow_ = LayoutGraph(program)
-    free = [node for node in flow_.nodes if node.free]
-    choices = []
-    for node in free:
-        found = {node.form: None}
-        waiting = [node.form]
-        while waiting:
-            node.form = waiting.pop()
-            for form in flow_.forms(node):
-                if form not in found:
-                    found[form] = None
-                    waiting.append(form)
-        choices.append(list(found))
-        node.form = choices[-1][0]
-    least = flow_.time
-    for forms in product(*choices):
+    graph = LayoutGraph(program)
+    free = [node for node in graph.nodes if node.free]
+    least = seconds(graph)
+    for forms in product(*map(graph.forms, free)):
         for node, form in zip(free, forms, strict=True):
             if node.form is not form:
-                flow_.apply(node, form)
-        least = min(least, flow_.time)
+                graph.lay(node, form)
+        least = min(least, seconds(graph))
     return least
 
 
