@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..distributed.comm_log import table
+from ..engine.cluster import planning
 from ..graph.hardware import Hardware
 from ..graph.memory_traffic import readable
 from ..graph.simulator import Simulation
 from .strategy import Strategy
+from .unit_costs import Task
 
 _SHOWN = 8  # strategies that are printed
 
@@ -21,6 +24,16 @@ class Priced:
     simulation: Simulation = field(repr=False)
     memory: int  # bytes of the rank that needs most
     estimate: float  # seconds, of the closed form
+
+    @property
+    def name(self) -> str:
+        """The sizes of the mesh, which come first in a summary."""
+        return self.strategy.summary.split(", ")[0]
+
+    @property
+    def description(self) -> str:
+        """What else there is in a summary."""
+        return ", ".join(self.strategy.summary.split(", ")[1:])
 
     @property
     def seconds(self) -> float:
@@ -55,6 +68,7 @@ class Result:
     beaten: int  # that were not simulated, since their bounds are above the best
     failed: tuple[tuple[str, str], ...]  # strategies that cannot be compiled, and why
     took: float  # seconds of the search
+    task: Task = field(repr=False)
 
     @property
     def strategy(self) -> Strategy:
@@ -80,6 +94,18 @@ class Result:
     def optimal(self) -> bool:
         """Whether no other candidate can be faster."""
         return self.lower_bound >= self.seconds
+
+    def report(self, path: str | Path, memory: bool = True) -> None:
+        """Write the page of `nn.Graph.report` for the best strategy, with the runners-up.
+
+        Without `memory` it has no curves of memory, which take longest. Raises OnefoldValueError
+        for a path that cannot be written.
+        """
+        task = self.task
+        with planning(self.strategy.size):
+            step = task.step(self.strategy, task.build_model(), task.rows)
+            searched = self.best, *self.runners_up
+            step.report(path, self.hardware, tokens=task.tokens, memory=memory, searched=searched)
 
     def __str__(self) -> str:
         best = self.best

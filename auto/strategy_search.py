@@ -165,6 +165,7 @@ class _Search:
             beaten=sum(bound >= best.seconds for bound in rest),
             failed=tuple(self.failed.items()),
             took=time.perf_counter() - self.start,
+            task=self.task,
         )
 
     # What there is to choose.
@@ -323,10 +324,7 @@ class _Search:
         task = self.task
         try:
             with planning(strategy.size):
-                model = strategy.apply(task.build_model())
-                optimizer = task.optimizer(model.parameters())
-                step = strategy.graph(model, task.loss, optimizer)
-                step._compile(*strategy.place(*task.inputs(task.rows)))
+                step = task.step(strategy, task.build_model(), task.rows)
                 mesh = strategy.data * strategy.tensor
                 ranks = [at * mesh for at in estimate.heavy[:_HEAVY]]
                 memory = self.hardware.context_bytes + max(

@@ -23,7 +23,7 @@ from ..graph.simulator.rank_work import Tasks
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from .model_units import Units, shortened, units_of
-from .strategy import Strategy
+from .strategy import Strategy, TrainingStep
 
 _ROOT = "model"  # the name under which a step's graph has its model
 
@@ -57,6 +57,13 @@ class Task:
         if not first.dtype.is_floating_point:
             return prod(first.shape)
         return prod(first.shape[:2]) if len(first.shape) == 3 else self.rows
+
+    def step(self, strategy: Strategy, model: Module, rows: int) -> TrainingStep:
+        """The compiled step of a model, laid out here, for so many rows; in a `planning` block."""
+        strategy.apply(model)
+        step = strategy.graph(model, self.loss, self.optimizer(model.parameters()))
+        step._compile(*strategy.place(*self.inputs(rows)))
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +123,8 @@ class Measuring:
     def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
         task = self.task
         with planning(strategy.size):
-            model = copy.deepcopy(like)
             strategy = replace(strategy, inputs=(0,) * len(task.batch))
-            strategy.apply(model)
-            step = strategy.graph(model, task.loss, task.optimizer(model.parameters()))
-            step._compile(*strategy.place(*task.inputs(rows)))
+            step = task.step(strategy, copy.deepcopy(like), rows)
             compiled = step._latest("search")
             tasks = Tasks(self.hardware, alike(metas_of(compiled.program, None)) or [(0,)])
             return _Reading(compiled.program, compiled.captured, tasks, units).costs()

@@ -158,6 +158,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--code", action="store_true", help="print the strategy as Python code")
     parser.add_argument("--save", help="write the strategy to this JSON file")
+    parser.add_argument("--report", help="write a page with the timeline to this HTML file")
     return parser.parse_args(arguments)
 
 
@@ -171,6 +172,9 @@ def main() -> None:
     if args.save:
         result.strategy.save(args.save)
         print(f"strategy written to {args.save}")
+    if args.report:
+        result.report(args.report)
+        print(f"page written to {args.report}")
 
 
 if __name__ == "__main__":

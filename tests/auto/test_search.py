@@ -347,3 +347,16 @@ def test_nothing_is_changed(world):
     search("MLP", 8)
     assert flow.get_rng_state() == state
     assert flow.ones(2).tolist() == [1.0, 1.0]
+
+
+def test_the_page_of_a_result_has_all_that_was_compared(tmp_path):
+    found = flow.auto.search(gpt, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW)
+    page = tmp_path / "plan.html"
+    found.report(page, memory=False)
+    data = page.read_text()
+    assert len(found.runners_up) > 1
+    for priced in (found.best, *found.runners_up):
+        assert priced.name in data and priced.description in data
+        assert f"{priced.name}, {priced.description}".rstrip(", ") == priced.strategy.summary
+    with pytest.raises(OnefoldValueError, match="report: "):
+        found.report(tmp_path / "nowhere" / "plan.html")

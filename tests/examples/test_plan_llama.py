@@ -21,12 +21,13 @@ def shown(*options):
 
 
 def test_a_small_model_is_planned(tmp_path):
-    path = tmp_path / "plan.json"
-    lines = shown("--code", "--save", str(path)).splitlines()
+    path, page = tmp_path / "plan.json", tmp_path / "plan.html"
+    lines = shown("--code", "--save", str(path), "--report", str(page)).splitlines()
     strategy = load(path)
     assert strategy.size == 8 and strategy.amp == "bfloat16"
     assert lines[0] == f"on DGX H100: {strategy.summary}"
     assert "class Train(nn.Graph):" in lines
+    assert page.read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("gated", [True, False])
