@@ -28,7 +28,6 @@ try:
         nn as nn,
         optim as optim,
         parallel as parallel,
-        profiler as profiler,
         special as special,
     )
     from .checkpoint.save_load import load, save
@@ -125,7 +124,9 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = tuple("_C auto backends boxing comm cuda distributions hub testing utils".split())
+ON_DEMAND = tuple(
+    "_C auto backends boxing comm cuda distributions hub profiler testing utils".split()
+)
 
 
 def __getattr__(name: str) -> _ModuleType:

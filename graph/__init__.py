@@ -4,7 +4,7 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
 # They import what most programs never need.
-ON_DEMAND = ("hardware", "report", "simulator")
+ON_DEMAND = ("hardware", "layouts", "report", "simulator")
 
 
 def __getattr__(name: str) -> _ModuleType:

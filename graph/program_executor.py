@@ -6,19 +6,23 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..engine.commit import Change, Write, finish
 from ..engine.inplace import note_written, take, writable
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import OnefoldRuntimeError
+from . import cuda_graphs as on_demand
 from .async_boxing import steps_with_async_boxing
 from .call_list import ERRORS, Call, CallList, Filled, Places, watchers
 from .cuda_graphs import stream_capture
-from .cuda_graphs.captured_calls import CapturedCalls, Ends
 from .ir import Program, Value
 from .unrolled_calls import failed_call, unrolled
 from .writing_calls import split, writes_of
+
+if TYPE_CHECKING:
+    from .cuda_graphs.captured_calls import CapturedCalls
 
 
 class Executor(ABC):
@@ -136,13 +140,17 @@ class Executable(Executor):
             )
             return None
         assigned = {id(tensor) for tensor, _ in self.assigns}
-        ends = Ends(
+        captured_calls = on_demand.captured_calls
+        ends = captured_calls.Ends(
             self.inputs,
             [place for place, _, _ in self.variables],
             [place for place, tensor, _ in self.variables if id(tensor) in assigned],
             [*(place for place, _ in self.outputs), *(place for _, place in self.assigns)],
         )
-        return CapturedCalls(self._calls, self._writing, ends, program.draws, capturer)
+        found: CapturedCalls = captured_calls.CapturedCalls(
+            self._calls, self._writing, ends, program.draws, capturer
+        )
+        return found
 
     @property
     def cuda_graph_reason(self) -> str:

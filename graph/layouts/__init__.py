@@ -9,5 +9,6 @@
 """
 
 from .best_layouts import LayoutChoice as LayoutChoice, best_layouts as best_layouts
-from .cost_graph import Training as Training
+from .cost_graph import CostGraph as CostGraph, Freedom as Freedom, Training as Training
+from .elimination import Solver as Solver
 from .layout_costs import LayoutCosts as LayoutCosts, ModelledCosts as ModelledCosts

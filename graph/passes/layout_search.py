@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from ... import graph as on_demand
 from ...engine.meta import Meta
 from ..ir import Program, ProgramStep, Value, Variable
-from ..layouts.cost_graph import CostGraph, Freedom, Training
-from ..layouts.elimination import Solver
-from ..layouts.layout_costs import ModelledCosts
 from .dead_code import eliminate_dead
 from .layout_graph import LayoutGraph, Node, form_of
 from .pass_utils import box, is_boxing, relaid, time
+
+if TYPE_CHECKING:
+    from ..layouts import CostGraph, Solver
 
 _LEAST = 1e-9  # seconds, relative to the whole program: a smaller gain is rounding
 
@@ -33,12 +35,13 @@ def search_layouts(
     found.
     """
     asked = _unasked(program) if ignore_asked else program
-    graph = CostGraph(
-        asked, ModelledCosts(), Freedom(frozenset(parameters)), Training(micro_batches)
-    )
+    layouts = on_demand.layouts
+    freedom, training = layouts.Freedom(frozenset(parameters)), layouts.Training(micro_batches)
+    graph: CostGraph = layouts.CostGraph(asked, layouts.ModelledCosts(), freedom, training)
+    solver: Solver = layouts.Solver(graph.network)
     start = graph.start()
     before = graph.network.total(start)
-    found = Solver(graph.network).solve(start=start)
+    found = solver.solve(start=start)
     if found.cost >= before * (1 - _LEAST):
         return program
     graph.apply(found.states)
