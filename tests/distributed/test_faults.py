@@ -323,6 +323,7 @@ def test_ranks_start_again(tmp_path):
     assert ends == [f"end {rank} {trained(40)}" for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_an_elastic_job(tmp_path):
     """Another machine joins, and is lost: the job goes on with two ranks, and then with one."""
     options = ("--nnodes", "1:2", "--master_port", free_port(), "--last_call", 1)
