@@ -155,6 +155,20 @@ STORE = Variable(
     "a path",
     "a file on a disk that all ranks share, to meet through instead of MASTER_ADDR",
 )
+BLOCKING_WAIT = Variable(
+    "TORCH_NCCL_BLOCKING_WAIT",
+    _boolean,
+    False,
+    _BOOL_TEXT,
+    "torch lets the host wait for NCCL; CUDA graphs then hold no communication",
+)
+GRAPH_MIXING = Variable(
+    "NCCL_GRAPH_MIXING_SUPPORT",
+    _boolean,
+    True,
+    _BOOL_TEXT,
+    "NCCL lets CUDA graphs and other collectives overlap; without it they hold no communication",
+)
 ERROR_DIR = Variable(
     "ONEFOLD_ERROR_DIR",
     str,

@@ -56,6 +56,7 @@ class _Stage:
     backward: float = 0.0
     forward_comm: float = 0.0  # along the tensor axis
     backward_comm: float = 0.0
+    passing: float = 0.0
     kept: int = 0
     weights: int = 0
     persistent: int = 0
@@ -67,6 +68,7 @@ class _Stage:
         self.backward += unit.backward
         self.forward_comm += unit.forward_comm
         self.backward_comm += unit.backward_comm
+        self.passing += unit.passing
         self.kept += unit.kept
         self.weights += unit.weights
         self.persistent += unit.persistent
@@ -135,8 +137,8 @@ class Estimator:
             excess = fixed + held * kept - working - budget
             certain.append(excess / (held * rate) if excess > 0 and rate > 0 else 0.0)
         order = [name for part in parts for name in part]
-        seconds, leasts = self._seconds(c, stages, meshes, again, again_comm, costs)
-        bound = self._bound(c, stages, [a + b for a, b in zip(leasts, certain, strict=True)])
+        seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
+        bound = self._bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         return Estimate(
             c, parts, tuple(sorted(recomputed, key=order.index)), seconds, bound,
@@ -179,7 +181,7 @@ class Estimator:
 
     def _adding(self, c: Candidate, stages: Sequence[_Stage], own: Sequence[int]) -> float:
         """Bytes beside the gradients' sums while that of a micro-batch is added to one of them."""
-        sizes = [unit.gradients for at in own for unit in stages[at].units]
+        sizes = [unit.apart for at in own for unit in stages[at].units]
         return 2.0 * max(sizes) if c.zero < 2 else 0.0
 
     def _reserved(self, c: Candidate) -> int:
@@ -195,15 +197,13 @@ class Estimator:
         again: Sequence[float],
         again_comm: Sequence[float],
         costs: UnitCosts,
-    ) -> tuple[float, list[float]]:
-        """The expected seconds, and those that each mesh computes at least for a micro-batch."""
+    ) -> float:
+        """The expected seconds."""
         count = c.micro_batches
         works, ends = [], []
-        leasts: list[float] = []
         for mesh in range(c.meshes):
             own = [at for at, its in enumerate(meshes) if its == mesh]
-            leasts.append(sum(stages[at].forward + stages[at].backward for at in own))
-            compute = leasts[-1] + sum(again[at] for at in own)
+            compute = sum(stages[at].forward + stages[at].backward + again[at] for at in own)
             comm = sum(
                 stages[at].forward_comm + stages[at].backward_comm + again_comm[at] for at in own
             )
@@ -217,7 +217,7 @@ class Estimator:
             works.append(compute + comm + often)
             ends.append(once + self._update(c, [stages[at] for at in own], costs))
         if c.schedule is None:
-            return works[0] + ends[0], leasts
+            return works[0] + ends[0]
         first = range(c.meshes)  # stages; all meshes have one of them
         fills = [stages[at].forward + stages[at].forward_comm for at in first]
         backs = [
@@ -226,22 +226,76 @@ class Estimator:
         ]
         hop = self._hop(c, stages)
         seconds = count * max(works) + self._bubble(c, fills, backs, works) + max(ends)
-        seconds += 2 * hop * c.chunks * (c.meshes - 1) * (1 + count / c.meshes)
-        return seconds, leasts
+        return seconds + 2 * hop * c.chunks * (c.meshes - 1) * (1 + count / c.meshes)
 
-    def _bound(self, c: Candidate, stages: Sequence[_Stage], leasts: Sequence[float]) -> float:
-        """Seconds below which no plan is: those of the busiest mesh, and until it can begin.
-
-        Micro-batches reach a mesh through the first stages of those before it, and their gradients
-        go back through them. What is sent counts as nothing.
-        """
-        bound = early = late = 0.0
+    def _bound(
+        self,
+        c: Candidate,
+        stages: Sequence[_Stage],
+        meshes: Sequence[int],
+        certain: Sequence[float],
+        costs: UnitCosts,
+    ) -> float:
+        """Seconds below which no plan is; `certain` are computed again for a micro-batch."""
+        if c.schedule is None:
+            return self._unstaged(c, stages, certain[0], costs)
+        # Ranks of a stage communicate along their axes in turn with computing, as the executor
+        # does. Micro-batches reach a mesh through the first stages of those before it, and their
+        # gradients go back through them; then those have an end of their own.
+        bound = early = back = latest = 0.0
+        hop = self._hop(c, stages, min)
         for mesh in range(c.meshes):
-            bound = max(bound, early + c.micro_batches * leasts[mesh] + late)
-            early += stages[mesh].forward
-            if c.schedule is not None and not c.schedule.startswith("zb"):
-                late += stages[mesh].backward
+            own = [stages[at] for at, its in enumerate(meshes) if its == mesh]
+            work = certain[mesh] + sum(_time(stage) for stage in own)
+            end = self._end(c, own, costs)
+            rest = max(end, latest + back)
+            bound = max(bound, early + c.micro_batches * work + rest)
+            early += stages[mesh].forward + stages[mesh].forward_comm + hop
+            if not c.schedule.startswith("zb"):
+                latest = max(latest, end - back)
+                back += stages[mesh].backward + stages[mesh].backward_comm + hop
         return bound
+
+    def _unstaged(
+        self, c: Candidate, stages: Sequence[_Stage], certain: float, costs: UnitCosts
+    ) -> float:
+        """The same where communication goes beside computing, and slows it down.
+
+        Computing takes at least so long as without communication over the data axis, each stream
+        is busy for its time, and what is beside communication takes `contention` times as long.
+        """
+        (stage,) = stages
+        update = self._written(c, stages, costs)
+        count = c.micro_batches
+        compute = count * (stage.forward + stage.backward + certain) + update
+        moved = count * (stage.forward_comm + stage.backward_comm)
+        moved += self._end(c, stages, costs) - update
+        slowed = compute + moved * (1 - 1 / self.hardware.contention)
+        return max(count * (stage.passing + certain) + update, moved, slowed)
+
+    def _end(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
+        """Seconds of an update, and over the data axis, once for all micro-batches.
+
+        Gradients may be sent as they are made or as they are stored, and all at once, which takes
+        no longer than one after the other. Weights may be gathered while a mesh waits for others.
+        """
+        update = self._written(c, stages, costs)
+        if c.data == 1:
+            return update
+        units = [unit for stage in stages for unit in stage.units]
+        group = self._span(c.data, c.tensor)
+        reduced = sum(min(unit.gradients, unit.weights) for unit in units)
+        gathered = sum(min(unit.low, unit.weights) for unit in units)
+        if c.zero == 0:
+            return update + all_reduce(group, reduced)
+        update += reduce_scatter(group, reduced)
+        return update if c.zero == 3 and c.meshes > 1 else update + all_gather(group, gathered)
+
+    def _written(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
+        """Seconds of an update that reads and writes weights and states at the full bandwidth."""
+        weights = sum(stage.weights for stage in stages)
+        moved = 2 * weights * (1 + costs.states) / (c.data if c.zero else 1)
+        return moved / self.hardware.memory_bandwidth
 
     def _bubble(
         self, c: Candidate, fills: Sequence[float], backs: Sequence[float], works: Sequence[float]
@@ -287,16 +341,16 @@ class Estimator:
             self._spans[data, tensor] = span(self.hardware, ranks)
         return self._spans[data, tensor]
 
-    def _hop(self, c: Candidate, stages: Sequence[_Stage]) -> float:
-        """Seconds from one stage to the next."""
+    def _hop(self, c: Candidate, stages: Sequence[_Stage], of: Callable[..., int] = max) -> float:
+        """Seconds from one stage to the next: the largest messages, or the smallest."""
         if c.meshes == 1:
             return 0.0
         link = self.hardware.level(0, c.data * c.tensor)
         sizes = [stage.units[-1].given for stage in stages[:-1] if stage.units]
-        return message(link, max(sizes, default=0))
+        return message(link, of(sizes, default=0))
 
 
-def _time(unit: UnitCost) -> float:
+def _time(unit: UnitCost | _Stage) -> float:
     return unit.forward + unit.backward + unit.forward_comm + unit.backward_comm
 
 

@@ -69,6 +69,7 @@ class Result:
     failed: tuple[tuple[str, str], ...]  # strategies that cannot be compiled, and why
     took: float  # seconds of the search
     task: Task = field(repr=False)
+    tied: bool = False  # whether modules share parameters, so that the model is one stage
 
     @property
     def strategy(self) -> Strategy:
@@ -129,6 +130,8 @@ class Result:
             f"memory      {readable(best.memory)} of {readable(self.budget)}",
             ", ".join(counts),
         ]
+        if self.tied:
+            lines.append("modules share parameters: pipelines are not among the candidates")
         rows: list[tuple[str, ...]] = [("strategy", "step time", "tokens/s", "MFU", "memory")]
         rows += [each.row() for each in (best, *self.runners_up)[:_SHOWN]]
         return "\n".join([*lines, "", table(rows)])

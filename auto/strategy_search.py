@@ -132,9 +132,9 @@ class _Search:
             check_model(model)
             self.units = units_of(model)
             self.table = table_for(model, plan)
-            tied = shares(model, self.units)
+            self.tied = shares(model, self.units)
         # Units that have a parameter in common are on one stage.
-        self.layers = 1 if tied else max(len(self.units.names), 1)
+        self.layers = 1 if self.tied else max(len(self.units.names), 1)
         self.measuring = Measuring(task, hardware)
         self.estimator = Estimator(hardware, self._costs)
         self.priced: dict[Strategy, Priced] = {}
@@ -166,6 +166,7 @@ class _Search:
             failed=tuple(self.failed.items()),
             took=time.perf_counter() - self.start,
             task=self.task,
+            tied=self.tied,
         )
 
     # What there is to choose.

@@ -19,6 +19,9 @@ from ..graph.hardware import Hardware
 from ..graph.ir import UPDATE, Program, ProgramStep, Value
 from ..graph.job_summary import alike, metas_of
 from ..graph.memory_traffic import local_bytes
+from ..graph.passes.accumulate_products import accumulate_products
+from ..graph.simulator.event_simulation import run
+from ..graph.simulator.program_tasks import add_program
 from ..graph.simulator.rank_work import Tasks
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
@@ -80,6 +83,8 @@ class UnitCost:
     persistent: int = 0  # bytes of parameters, buffers and copies in half precision
     low: int = 0  # bytes of weights as steps read them
     gradients: int = 0  # bytes of the weights' gradients as backward makes them
+    apart: int = 0  # of these, what no product adds to its sum over micro-batches
+    passing: float = 0.0  # seconds of both, where communication hides behind what need not wait
 
 
 @dataclass(frozen=True)
@@ -144,14 +149,18 @@ class _Reading:
     def costs(self) -> UnitCosts:
         order = self._order()
         first = order[0] if order else ""
-        seconds = self._seconds(first)
+        seconds, passing = self._seconds(first), self._passing(first)
         kept = self._kept(first)
         given = self._given(first)
         weights, persistent, low = self._weights(first)
         gradients: dict[str, int] = {}
+        apart: dict[str, int] = {}
+        by_products = {value.number for _, value in accumulate_products(self.captured).carried}
         for variable, value in self.captured.gradients:
             unit = self._unit(variable.value.name) or first
             gradients[unit] = gradients.get(unit, 0) + local_bytes(value.meta, 0)
+            if value.number not in by_products:
+                apart[unit] = apart.get(unit, 0) + local_bytes(value.meta, 0)
         states = sum(local_bytes(value.meta, 0) for value in self.program.states)
         total = sum(weights.values())
         found = {}
@@ -162,6 +171,8 @@ class _Reading:
                 forward, backward, forward_comm, backward_comm,
                 kept.get(like, 0), given.get(like, 0), weights.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
+                apart.get(like, 0),
+                passing.get(like, 0.0),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
@@ -226,8 +237,32 @@ class _Reading:
             both: list[float] = []
             for backward in (False, True):
                 amount = self.tasks.amount(parts.get((unit, backward), ()), 0)
-                both += [amount.seconds - amount.communication, amount.communication]
+                both += [amount.seconds - amount.moved.seconds, amount.moved.seconds]
             found[unit] = (both[0], both[1], both[2], both[3])
+        return found
+
+    def _passing(self, first: str) -> dict[str, float]:
+        """By unit, for how long the stream that computes is at it, or waits in it.
+
+        Communication does not slow computing down here: what more there is takes no less.
+        """
+        add_program(self.tasks, self.program)
+        line, before = run(self.tasks.tasks), 0.0
+        ends = [
+            end
+            for task, end in zip(line.tasks, line.ends, strict=True)
+            if task.rank == 0 and task.stream == "compute"
+        ]
+        steps = [
+            (unit, step)
+            for unit, step in self._placed(self.program.steps, first)
+            if step.start is None and 0 in self.tasks.taking_part(step)
+        ]
+        found: dict[str, float] = {}
+        for (unit, step), end in zip(steps, ends, strict=True):
+            if step.scope != UPDATE:
+                found[unit] = found.get(unit, 0.0) + end - before
+            before = end
         return found
 
     def _kept(self, first: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ it) that returns its rows, and a place in `all_rows`.
 from __future__ import annotations
 
 import torch
-from kernel_rows import (
+from kernel_row import (
     CONV,
     DEVICE,
     ROWS,
@@ -15,21 +15,21 @@ from kernel_rows import (
     WINDOW,
     Function,
     Inputs,
-    Lists,
     Maker,
     Row,
     Sizes,
     TritonKernels,
-    main_rows,
-    ours,
     rows_of,
 )
+from kernel_rows import main_rows
+from kernel_rows_updates import update_rows
 from torch import Tensor
 from torch.nn import functional as F
 
-import onefold as flow
-from onefold.engine.commit import finish
 from onefold.kernels import (
+    accumulate_ref,
+    batch_norm_ref,
+    channel_chain_ref,
     dropout_chain_ref,
     epilogue_ref,
     matmul_ref,
@@ -37,23 +37,20 @@ from onefold.kernels import (
     norm_ref,
     pointwise_chain_ref,
     pointwise_ref as references,
-    update_rules,
 )
 from onefold.kernels.attention_ref import Pairs
+from onefold.kernels.channel_chain_ref import ChannelChain
 from onefold.kernels.norm_chain_ref import NormChain
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
-from onefold.kernels.update_rule_ref import update_by_rule
-from onefold.optim.device_scalar import LocalStep
-from onefold.optim.momentum import Momentum
 
 attention, conv, float8, gated, gather_scatter, grouped, linear_cross_entropy = (
     TritonKernels(name)
     for name in "attention conv float8 gated gather_scatter grouped linear_cross_entropy".split()
 )
-interpolate, paged_attention, pool, reduce, rotary, search, sort = (
+interpolate, lp_pool, paged_attention, pool, reduce, rotary, search, sort = (
     TritonKernels(name)
-    for name in "interpolate paged_attention pool reduce rotary search sort".split()
+    for name in "interpolate lp_pool paged_attention pool reduce rotary search sort".split()
 )
 
 
@@ -134,6 +131,10 @@ def _windows() -> list[Row]:
                 dy, pool.max_pool(x, 2, WINDOW)[1], tuple(x.shape), 2, WINDOW
             ), plain,
             lambda n, c, size: int(2.25 * n * c * size * size), compiled=False),
+        Row("lp_pool", "squares 2x2, stride 2", (256, 64, 112), (2, 3, 6),
+            lambda make, n, c, size: (make(n, c, size, size),),
+            lambda x: lp_pool.lp_pool(x, 2, (2.0, (2, 2), (2, 2), False)),
+            lambda x: F.lp_pool2d(x, 2, 2), lambda n, c, size: int(1.25 * n * c * size * size)),
     ]  # fmt: skip
 
 
@@ -227,6 +228,36 @@ def _fused() -> list[Row]:
                 lambda x, y: dropped(x, y, shape=tuple(x.shape), offset=(0, 0), p=0.1, seed=0,
                                      call=0),
                 lambda x, y: F.dropout(x, 0.1) + y, two, 3.0, family="dropout_chain", random=True),
+    ]  # fmt: skip
+
+
+def _sums() -> list[Row]:
+    """A weight's gradient and its sum over micro-batches; the sums of batch norm's gradient."""
+    norm = Link(batch_norm_ref.batch_normalized, (*[At(i) for i in range(1, 6)], 1e-5))
+    links = (norm, Link(torch.relu, (At(6),)), Link(references.relu_backward, (At(0), At(7))))
+    slopes = ChannelChain(Chain(6, links, (8,)), 1, False)
+    added = pick(accumulate_ref.accumulate, DEVICE)(matmul_ref.rows_tn, torch.float32)
+    sums = pick(channel_chain_ref.with_chain, DEVICE)(slopes)
+
+    def weight(make: Maker, m: int, n: int, k: int) -> Inputs:
+        return make(k, m), make(k, n), make(m, n, dtype=torch.float32)
+
+    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
+        dy, x = (make(n, c, size, size).contiguous(memory_format=torch.channels_last) for _ in "ab")
+        vectors = (make(1, c, 1, 1, dtype=torch.float32) for _ in range(4))
+        return dy, x, *vectors
+
+    def plain(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        unit = (x.float() - mean) * rstd
+        slope = dy.float() * (unit * w + b > 0)
+        return (slope * unit).sum((0, 2, 3), keepdim=True)
+
+    return [
+        Row("accumulate", "weight gradient and its sum", (4096, 4096, 8192), (16, 40, 24), weight,
+            added, lambda a, b, total: total.add_(a.t() @ b),
+            lambda m, n, k: 4 * m * n + m * k + n * k, lambda m, n, k: 2 * m * n * k),
+        Row("channel_chain", "sums behind a relu", (256, 64, 112), (2, 3, 6), image,
+            lambda *given: sums(*given)[0], plain, lambda n, c, size: 2 * n * c * size * size),
     ]  # fmt: skip
 
 
@@ -384,90 +415,11 @@ def _eight_bits() -> list[Row]:
     ]  # fmt: skip
 
 
-def _updates() -> list[Row]:
-    """Rules of updating besides those of main_rows; torch does them by lists, step by step."""
-    rate, keep, eps, decay = 1e-3, 0.9, 1e-8, 0.1
-    betas = (keep, 0.999)
-    options = {"lr": rate, "eps": eps}
-    only = [flow.nn.Parameter(flow.ones(1))]
-    adam = flow.optim.Adam(only, betas=betas, weight_decay=decay, **options)
-    rmsprop = flow.optim.RMSprop(only, alpha=keep, **options)
-    momentum = Momentum(only, momentum=keep)
-    lamb = flow.optim.LAMB(
-        only, betas=betas, weight_decay=decay, do_bias_correction=False, **options
-    )
-
-    def lists(make: Maker, count: int, size: int) -> Inputs:
-        made = [[make(size) for _ in range(count)] for _ in range(4)]
-        made[3] = [x.square() for x in made[3]]
-        rates = torch.full((count,), rate, dtype=torch.float64, device=make.device)
-        return *made, rates, torch.tensor(3.0, device=make.device)
-
-    def first(update: Function) -> Function:
-        """The update, and the first parameter after it."""
-
-        def run(p: Lists, *kept: object) -> Tensor:
-            update(p, *kept)
-            return p[0]
-
-        return run
-
-    def ours_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        finish(adam.update_lists(adam.param_groups[0], (p, g, m, v), LocalStep(rate, step)))
-
-    def torch_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        torch._fused_adam_(
-            p, g, m, v, [], [step] * len(p), lr=rate, beta1=betas[0], beta2=betas[1],
-            weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
-        )  # fmt: skip
-
-    def ours_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        finish(rmsprop.update_lists(rmsprop.param_groups[0], (p, g, v), LocalStep(rate)))
-
-    def torch_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        torch._foreach_mul_(v, keep)
-        torch._foreach_addcmul_(v, g, g, 1 - keep)
-        torch._foreach_addcdiv_(p, g, torch._foreach_add(torch._foreach_sqrt(v), eps), -rate)
-
-    def ours_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        finish(momentum.update_lists(momentum.param_groups[0], (p, g, m), LocalStep(rates)))
-
-    def torch_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        torch._foreach_mul_(m, keep)
-        torch._foreach_add_(m, g, alpha=-rate)
-        torch._foreach_add_(p, m)
-
-    def ours_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        found = [torch.empty_like(x) for x in p]
-        finish(lamb.direct(lamb.param_groups[0], (found, g, m, v, p), LocalStep(1.0, 1)))
-        ours(update_by_rule)(update_rules.move, p, found, {}, {"lr": rates})
-
-    def torch_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
-        torch._foreach_lerp_(m, g, 1 - betas[0])
-        torch._foreach_mul_(v, betas[1])
-        torch._foreach_addcmul_(v, g, g, 1 - betas[1])
-        found = torch._foreach_div(m, torch._foreach_add(torch._foreach_sqrt(v), eps))
-        torch._foreach_add_(found, p, alpha=decay)
-        torch._foreach_add_(p, found, alpha=-rate)
-
-    sizes, tiny = (256, 4 << 20), (3, 40)
-    return [
-        Row("update_rule", name, sizes, tiny, lists, first(ours), first(plain),
-            lambda count, size, passes=passes: passes * count * size, dtype=torch.float32,
-            compiled=False)
-        for name, ours, plain, passes in (
-            ("adam", ours_adam, torch_adam, 7),
-            ("rmsprop", ours_rmsprop, torch_rmsprop, 5),
-            ("momentum", ours_momentum, torch_momentum, 5),
-            ("lamb without its norms", ours_lamb, torch_lamb, 10),
-        )
-    ]  # fmt: skip
-
-
 def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _groups, _windows_of_keys, _updates, _pages, _images, _searches,
+        _eight_bits, _fused, _sums, _groups, _windows_of_keys, update_rows, _pages, _images,
+        _searches,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]

@@ -36,7 +36,7 @@ import kernel_rows_rest
 import timing
 import torch
 import triton
-from kernel_rows import DEVICE, Maker, Row
+from kernel_row import DEVICE, Maker, Row
 
 import onefold as flow
 from onefold.kernels.tune import gpu_timer
@@ -51,11 +51,11 @@ HOST_TARGET = 8e-6  # seconds of the host for an eager op
 HOST_TITLE = "host: eager add, 8x8"
 # Families that are measured together, each group within about eight minutes.
 GROUPS = {
-    "products": "host matmul grouped epilogue float8 linear_cross_entropy".split(),
+    "products": "host matmul accumulate grouped epilogue float8 linear_cross_entropy".split(),
     "attention": "attention paged_attention rotary gated".split(),
-    "rows": "norm norm_chain softmax cross_entropy reduce".split(),
+    "rows": "norm norm_chain channel_chain softmax cross_entropy reduce".split(),
     "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
-    "memory": "gather_scatter sort search conv pool batch_norm interpolate".split(),
+    "memory": "gather_scatter sort search conv pool lp_pool batch_norm interpolate".split(),
 }
 Call = Callable[..., object]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import timing
@@ -137,20 +137,8 @@ def measure(case: Case) -> timing.Results:
 
 
 def main() -> None:
-    options = timing.options(__doc__)
-    options.add_argument("--case", choices=tuple(CASES), help="measure this one, in this process")
-    args = options.parse_args()
-    if args.case is not None:
-        timing.tell(measure(CASES[args.case]))
-        return
-    rows: list[timing.Results] = []
     columns = "import s", "capture s", "search s", "all s", "step s", "bound s", "as given s", "MB"
-    print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
-    for name, case in CASES.items():
-        row = timing.apart(__file__, ["--case", name], TIMEOUT)
-        rows.append({"case": name, **asdict(case), **row})
-        print(f"{name:>20} " + " ".join(f"{row[column]:10.4g}" for column in columns))
-    print(f"\nwritten to {timing.save('layout_choice', rows)}")
+    timing.cases(__file__, __doc__, CASES, measure, columns, TIMEOUT)
 
 
 if __name__ == "__main__":

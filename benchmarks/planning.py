@@ -16,7 +16,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import timing
@@ -106,11 +106,12 @@ def measure(case: Case) -> timing.Results:
         lap("memory s")
         graph.schedule()
         lap("schedule s")
-        found["MB before summary"] = megabytes()
+        found["planned MB"] = megabytes()
         summary = graph.summary()
         lap("summary s")
     parameters = sum(p.numel() for p in graph.model.parameters())
     found |= {
+        "rank s": found["plan s"] + found["memory s"] + found["schedule s"],
         "parameters": parameters,
         "steps": len(graph.program.steps),
         "plan lines": text.count("\n") + 1,
@@ -124,29 +125,8 @@ def measure(case: Case) -> timing.Results:
 
 
 def main() -> None:
-    options = timing.options(__doc__)
-    options.add_argument("--case", choices=tuple(CASES), help="measure this one, in this process")
-    args = options.parse_args()
-    if args.case is not None:
-        timing.tell(measure(CASES[args.case]))
-        return
-    rows: list[timing.Results] = []
-    columns = (
-        "describe s",
-        "compile s",
-        "rank s",
-        "summary s",
-        "groups",
-        "MB before summary",
-        "MB",
-    )
-    print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
-    for name, case in CASES.items():
-        row = timing.apart(__file__, ["--case", name], TIMEOUT)
-        row["rank s"] = row["plan s"] + row["memory s"] + row["schedule s"]
-        rows.append({"case": name, **asdict(case), **row})
-        print(f"{name:>20} " + " ".join(f"{row[column]:10.2f}" for column in columns))
-    print(f"\nwritten to {timing.save('planning', rows)}")
+    columns = "describe s", "compile s", "rank s", "summary s", "groups", "planned MB", "MB"
+    timing.cases(__file__, __doc__, CASES, measure, columns, TIMEOUT)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@
 One layer of Korthikanti et al. (2022, table 4) is what the efficiencies in
 `graph/hardware/a100-80.toml` were fitted to. The steps of whole models in table 5, and those of Qi
 et al., "Zero bubble pipeline parallelism" (2023, tables 4 and 9), are predicted with that file and
-no other number. One thing is not taken from Onefold's own executor: Megatron-LM adds a weight's
-gradient up within the product that makes it, and Onefold in a pass of its own, of which
-`gradient_sum` says how many times as long it takes.
+no other number, for the steps that Onefold itself would run.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import timing
 from megatron_gpt import Job
 
 import onefold as flow
-from onefold.graph.hardware import Hardware, read
 from onefold.nn import Graph
 
 MACHINE = "a100-80"
@@ -55,16 +52,11 @@ ZERO_BUBBLE = {  # with the samples per second of each GPU, by micro-batches: 1F
 }
 
 
-def machine() -> Hardware:
-    """The shipped machine, with Megatron-LM's sums of gradients."""
-    return replace(read(MACHINE), ops={"gradient_sum": 0.0})
-
-
 def layer_seconds(job: Job, trains: bool) -> float:
     """The predicted time of one layer, without its update."""
     with flow.planning(job.ranks) as cluster:
         graph = megatron_gpt.one_layer(job, cluster, trains)
-        line = graph.simulate(machine(), memory=False).timeline
+        line = graph.simulate(MACHINE, memory=False).timeline
     last = max(i for i, task in enumerate(line.tasks) if task.name not in UPDATE)
     return max(line.ends[: last + 1])
 
@@ -73,7 +65,7 @@ def step_of(job: Job) -> tuple[float, Graph]:
     """The predicted time of a step, and its graph."""
     with flow.planning(job.ranks) as cluster:
         graph = megatron_gpt.training(job, cluster)
-        return graph.simulate(machine(), memory=False).step_time, graph
+        return graph.simulate(MACHINE, memory=False).step_time, graph
 
 
 def jobs_of(model: str) -> Iterable[tuple[str, Job, float]]:

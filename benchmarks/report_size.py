@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import planning
@@ -44,20 +43,8 @@ def measure(case: planning.Case) -> timing.Results:
 
 
 def main() -> None:
-    options = timing.options(__doc__)
-    options.add_argument("--case", choices=tuple(planning.CASES), help="measure this one alone")
-    args = options.parse_args()
-    if args.case is not None:
-        timing.tell(measure(planning.CASES[args.case]))
-        return
-    rows: list[timing.Results] = []
-    columns = ("groups", "simulate s", "page s", "page MB", "report s", "report MB")
-    print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
-    for name, case in planning.CASES.items():
-        row = timing.apart(__file__, ["--case", name], planning.TIMEOUT)
-        rows.append({"case": name, **asdict(case), **row})
-        print(f"{name:>20} " + " ".join(f"{row[column]:10.2f}" for column in columns))
-    print(f"\nwritten to {timing.save('report_size', rows)}")
+    columns = "groups", "simulate s", "page s", "page MB", "report s", "report MB"
+    timing.cases(__file__, __doc__, planning.CASES, measure, columns, planning.TIMEOUT)
 
 
 if __name__ == "__main__":

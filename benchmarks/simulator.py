@@ -1,11 +1,12 @@
 """The simulator's step times beside measured ones: the GPT of parallel_step.py on two processes.
 
-    python -m onefold.graph.calibrate        # once, measures this machine
     python benchmarks/simulator.py           # prints the table, writes results/simulator.json
 
 Data parallel, tensor parallel and a pipeline of two stages as graphs at six sizes, two CPU ranks
-over Gloo with one thread each. The steps of a size are measured in turn; a step takes as long as
-the slower rank. What is predicted knows the calibration and the program, and no measured step.
+over Gloo with one thread each. The probes of `python -m onefold.graph.calibrate` and the steps are
+timed in turn, so that both see the same machine; a step takes as long as the slower rank. What is
+predicted knows the probes and the program, and no measured step. With --hardware the constants are
+those of a file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from parallel_step import model_of
 
 import onefold as flow
 from onefold.errors import OnefoldError
-from onefold.graph.hardware import read
+from onefold.graph.calibrate.__main__ import device_bytes
+from onefold.graph.calibrate.calibration import Calibration
+from onefold.graph.calibrate.turns import turn
+from onefold.graph.hardware import Hardware, read
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt
@@ -42,7 +46,8 @@ SIZES: dict[str, Size] = {
     "long": {"layers": 4, "width": 192, "heads": 6, "batch": 8, "length": 256},
     "wide": {"layers": 2, "width": 512, "heads": 8, "batch": 16, "length": 64},
 }
-SECONDS = 0.3  # of each turn, about
+SECONDS = 0.2  # of each turn, about
+WARM_UP = 3  # steps
 
 
 def graph_of(size: Size, strategy: str) -> tuple[flow.nn.Graph, tuple[flow.Tensor, ...]]:
@@ -63,38 +68,56 @@ def graph_of(size: Size, strategy: str) -> tuple[flow.nn.Graph, tuple[flow.Tenso
     )
 
 
-def measure(size: Size, hardware: str, rounds: int) -> timing.Results:
-    """Milliseconds of each strategy, measured and predicted; the same on every rank."""
-    graphs = {way: graph_of(size, strategy) for way, strategy in STRATEGIES.items()}
-    counts = {}
-    for way, (graph, inputs) in graphs.items():
-        for _ in range(3):
-            graph(*inputs)
+class Measured:
+    """The steps of one size and strategy, and the milliseconds of each turn."""
+
+    def __init__(self, size: Size, strategy: str) -> None:
+        self.graph, self._inputs = graph_of(size, strategy)
+        for _ in range(WARM_UP):
+            self.graph(*self._inputs)
         start = time.perf_counter()
-        graph(*inputs)
+        self.graph(*self._inputs)
         count = torch.tensor(max(1, round(SECONDS / (time.perf_counter() - start))))
         dist.broadcast(count, 0)
-        counts[way] = int(count)
-    times: dict[str, list[float]] = {way: [] for way in graphs}
-    for _ in range(rounds):
-        for way, (graph, inputs) in graphs.items():
-            dist.barrier()
-            start = time.perf_counter()
-            for _ in range(counts[way]):
-                graph(*inputs)
-            spent = torch.tensor(1e3 * (time.perf_counter() - start) / counts[way])
-            dist.all_reduce(spent, dist.ReduceOp.MAX)
-            times[way].append(float(spent))
-    found: timing.Results = {}
-    for way, (graph, _) in graphs.items():
-        predicted = 1e3 * graph.simulate(hardware, memory=False).step_time
-        middle = median(times[way])
-        found[way] = {
-            "measured": [middle, min(times[way]), max(times[way])],
+        self._count = int(count)
+        self.times: list[float] = []
+
+    def turn(self) -> None:
+        """Time a few steps on both ranks."""
+        start = time.perf_counter()
+        for _ in range(self._count):
+            self.graph(*self._inputs)
+        spent = torch.tensor(1e3 * (time.perf_counter() - start) / self._count)
+        dist.all_reduce(spent, dist.ReduceOp.MAX)
+        self.times.append(float(spent))
+
+    def row(self, hardware: Hardware) -> dict[str, object]:
+        """The times, and what the simulator says."""
+        predicted = 1e3 * self.graph.simulate(hardware, memory=False).step_time
+        middle = median(self.times)
+        return {
+            "measured": [middle, min(self.times), max(self.times)],
             "predicted": predicted,
             "error": predicted / middle - 1,
         }
-    return found
+
+
+def measure(names: list[str], hardware: str | None, rounds: int) -> dict[str, timing.Results]:
+    """Milliseconds of each strategy, measured and predicted; the same on every rank."""
+    steps = {
+        name: {way: Measured(SIZES[name], strategy) for way, strategy in STRATEGIES.items()}
+        for name in names
+    }
+    calibration = Calibration() if hardware is None else None
+    probes = [] if calibration is None else calibration.probes
+    for _ in range(rounds):
+        for ways in steps.values():
+            turn([*probes, *ways.values()])
+    machine = read(hardware) if calibration is None else calibration.hardware(device_bytes())
+    return {
+        name: {way: measured.row(machine) for way, measured in ways.items()}
+        for name, ways in steps.items()
+    }
 
 
 def kendall(pairs: list[tuple[float, float]]) -> tuple[int, int]:
@@ -140,7 +163,7 @@ def worker(options: argparse.Namespace) -> None:
     if not dist.is_initialized():
         dist.init_process_group("gloo")
     names = options.size or list(SIZES)
-    results = {name: measure(SIZES[name], options.hardware, options.rounds) for name in names}
+    results = measure(names, options.hardware, options.rounds)
     if flow.env.get_rank() == 0:
         timing.tell(results)
     dist.barrier()
@@ -149,7 +172,7 @@ def worker(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = timing.options(__doc__)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--hardware", default="this-machine", help="a name, or a TOML file")
+    parser.add_argument("--hardware", help="a name or a TOML file, instead of the probes")
     parser.add_argument("--size", choices=list(SIZES), action="append", help="default: all")
     parser.add_argument("--no-save", action="store_true", help="write no results")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -158,7 +181,8 @@ def main() -> None:
         worker(options)
         return
     try:
-        read(options.hardware)
+        if options.hardware is not None:
+            read(options.hardware)
     except OnefoldError as error:
         raise SystemExit(f"error: {error}") from None
     results = timing.launched(__file__, sys.argv[1:], timeout=3000)

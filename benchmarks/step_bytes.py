@@ -1,13 +1,14 @@
-"""Bytes that a training step of a small Llama reads and writes, beside those of torch.compile.
+"""Bytes that training steps read and write, beside those of torch.compile.
 
-    python benchmarks/step_bytes.py       # prints the table, writes results/step_bytes.json
+    python benchmarks/step_bytes.py       # prints the tables, writes results/step_bytes.json
 
-The model of examples/llama.py in mixed precision (bfloat16) with AdamW, compiled and not run:
-two layers, 4,096 tokens, a vocabulary of 32,000. No GPU is needed.
+The model of examples/llama.py (two layers, 4,096 tokens, a vocabulary of 32,000) and a ResNet-18
+(64 images of 224 x 224), in mixed precision (bfloat16) with AdamW, compiled and not run. No GPU is
+needed.
 
 Ours are the bytes of `graph.plan`: what each kernel reads and makes, each value once. The plan is
-made as for a GPU. `separate` are the same steps, each a kernel of its own. What the update writes
-in place of what it reads has a row of its own.
+made as for a GPU. `separate` are the same steps, each a kernel of its own (those that backward does
+again, too). What the update writes in place of what it reads has a row of its own.
 
 torch's are counted in what TorchInductor schedules for the same model under torch.autocast: what
 each kernel of its schedule reads and writes, by its own count (`get_read_write_buffers_sizes`:
@@ -43,37 +44,53 @@ import gpt_data
 import layouts
 import llama
 import torch_llama
+import whole_models
 
 WIDTH, HEADS, KV_HEADS, LAYERS = 768, 12, 4, 2
 BATCH, LENGTH, VOCABULARY = 4, 1024, 32000
 
 
+IMAGES, SIDE = 64, 224
+
+
 class Step(nn.Graph):
     """Forward, backward and the update."""
 
-    def __init__(self, model: llama.Llama) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
         self.add_optimizer(flow.optim.AdamW(model.parameters(), lr=1e-3))
         self.config.enable_amp(True, dtype=torch.bfloat16)
 
-    def build(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
-        logits = self.model(tokens).flatten(0, 1)
-        loss = nn.functional.cross_entropy(logits, following.flatten())
+    def build(self, given: flow.Tensor, wanted: flow.Tensor) -> flow.Tensor:
+        scores = self.model(given)
+        loss = nn.functional.cross_entropy(scores.view(-1, scores.shape[-1]), wanted.flatten())
         loss.backward()
         return loss
 
 
-def planned() -> Program:
-    """The program of a step, made as for a GPU and not run."""
+def planned_llama() -> Program:
+    """The program of a step of the Llama."""
     gpt_data.VOCABULARY = VOCABULARY
     args = SimpleNamespace(width=WIDTH, heads=HEADS, kv_heads=KV_HEADS, layers=LAYERS)
     layout = layouts.Layout.of("single", 1)
-    step = Step(llama.Llama(args, layout))
     tokens = flow.zeros(BATCH, LENGTH, dtype=flow.int64, **layout.data)
+    return planned(llama.Llama(args, layout), tokens, tokens)
+
+
+def planned_resnet() -> Program:
+    """The program of a step of the ResNet."""
+    images = flow.zeros(IMAGES, 3, SIDE, SIDE)
+    model: Any = whole_models.resnet(flow, {})
+    return planned(model, images, flow.zeros(IMAGES, dtype=flow.int64))
+
+
+def planned(model: nn.Module, *given: flow.Tensor) -> Program:
+    """The program of a step, made as for a GPU and not run."""
+    step = Step(model)
     kernels, os.environ["ONEFOLD_KERNELS"] = os.environ.get("ONEFOLD_KERNELS", ""), "triton"
     try:
-        step._compile(tokens, tokens)
+        step._compile(*given)
     finally:
         os.environ["ONEFOLD_KERNELS"] = kernels
     return next(reversed(step._compiled.values())).program
@@ -143,38 +160,65 @@ def inductor(step: Callable[[], torch.Tensor]) -> Counter[str]:
     return found
 
 
-def torch_model() -> torch_llama.Llama:
-    """The same model in torch, without memory."""
-    with torch.device("meta"):
-        return torch_llama.Llama(WIDTH, HEADS, KV_HEADS, LAYERS, VOCABULARY)
+def torch_llama_loss() -> tuple[torch.nn.Module, Callable[[], torch.Tensor]]:
+    """The same Llama in torch, and its loss when compiled."""
+    model = torch_llama.Llama(WIDTH, HEADS, KV_HEADS, LAYERS, VOCABULARY)
+    tokens, compiled = torch.zeros(BATCH, LENGTH, dtype=torch.int64), torch.compile(model)
+    return model, lambda: compiled(tokens, tokens)
 
 
-def torchs() -> Counter[str]:
-    """The bytes of forward and backward of the same model in torch."""
-    compiled = torch.compile(torch_model().to_empty(device="cpu"))
-    tokens = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+def torch_resnet_loss() -> tuple[torch.nn.Module, Callable[[], torch.Tensor]]:
+    """The same ResNet in torch, and its loss when compiled."""
+    model = whole_models.resnet(torch, {})
+    images, wanted = torch.zeros(IMAGES, 3, SIDE, SIDE), torch.zeros(IMAGES, dtype=torch.int64)
+
+    @torch.compile
+    def loss() -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model(images), wanted)
+
+    return model, loss
+
+
+def torchs(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Counter[str]:
+    """The bytes of a step of a model in torch."""
 
     def step() -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            loss: torch.Tensor = compiled(tokens, tokens)
-        return loss
+            return loss()
 
-    return inductor(step)
+    found = inductor(step)
+    parameters = sum(p.numel() for p in model.parameters())
+    found["update"] = 4 * 4 * parameters
+    found["update, in place"] = 3 * 4 * parameters
+    return found
 
 
 def main() -> None:
     timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
-    program = planned()
+    llama_size = {
+        "width": WIDTH, "heads": HEADS, "key and value heads": KV_HEADS, "layers": LAYERS,
+        "tokens": BATCH * LENGTH, "vocabulary": VOCABULARY,
+    }  # fmt: skip
+    resnet_size = {"images": IMAGES, "side": SIDE}
+    path = timing.save("step_bytes", {
+        "Llama": compared("Llama", llama_size, planned_llama(), *torch_llama_loss()),
+        "ResNet-18": compared("ResNet-18", resnet_size, planned_resnet(), *torch_resnet_loss()),
+    })  # fmt: skip
+    print(f"\nwritten to {path}")
+
+
+def compared(
+    name: str, size: dict[str, int], program: Program, model: torch.nn.Module,
+    loss: Callable[[], torch.Tensor],
+) -> timing.Results:  # fmt: skip
+    """Print the table of a model; returns what is saved."""
     columns = {
         "separate": ours(program, True),
         "fused": ours(program, False),
-        "torch.compile": torchs(),
+        "torch.compile": torchs(model, loss),
     }
-    parameters = sum(p.numel() for p in torch_model().parameters())
-    columns["torch.compile"]["update"] = 4 * 4 * parameters
-    columns["torch.compile"]["update, in place"] = 3 * 4 * parameters
-    print(f"{'':>18}" + "".join(f"{name:>16}" for name in columns))
+    print(f"\n{name:>18}" + "".join(f"{name:>16}" for name in columns))
     for part in ("forward", "backward", "update", "update, in place"):
         print(f"{part:>18}" + "".join(f"{readable(c[part]):>16}" for c in columns.values()))
     plan = {name: sum(c.values()) - c["update, in place"] for name, c in columns.items()}
@@ -185,15 +229,11 @@ def main() -> None:
     print("\nlargest, fused:")
     for kind, count in kinds.most_common(12):
         print(f"{readable(count):>18} {kind}")
-    model = {
-        "width": WIDTH, "heads": HEADS, "key and value heads": KV_HEADS, "layers": LAYERS,
-        "tokens": BATCH * LENGTH, "vocabulary": VOCABULARY, "parameters": parameters,
+    parameters = sum(p.numel() for p in model.parameters())
+    return {
+        "model": size | {"parameters": parameters}, "parts": columns, "by the plan": plan,
+        "in all": totals, "fused, by kind": dict(kinds.most_common()),
     }  # fmt: skip
-    path = timing.save("step_bytes", {
-        "model": model, "parts": columns, "by the plan": plan, "in all": totals,
-        "fused, by kind": dict(kinds.most_common()),
-    })  # fmt: skip
-    print(f"\nwritten to {path}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ import torch
 Results: TypeAlias = dict[str, Any]
 Ratio: TypeAlias = Callable[[str, str], float]  # of the times of two candidates
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Case = TypeVar("Case", bound="DataclassInstance")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -102,6 +106,33 @@ def apart(script: str, words: Sequence[str], timeout: float) -> Results:
     return _told(
         subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     )
+
+
+def cases(
+    script: str,
+    text: str | None,
+    known: Mapping[str, Case],
+    measure: Callable[[Case], Results],
+    columns: Sequence[str],
+    timeout: float,
+) -> None:
+    """The command line of a benchmark that measures each case in a process of its own.
+
+    It prints a table with these columns, and saves it under the name of the script.
+    """
+    parser = options(text)
+    parser.add_argument("--case", choices=tuple(known), help="measure this one, in this process")
+    asked = parser.parse_args().case
+    if asked is not None:
+        tell(measure(known[asked]))
+        return
+    rows: list[Results] = []
+    print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
+    for name, case in known.items():
+        row = apart(script, ["--case", name], timeout)
+        rows.append({"case": name, **asdict(case), **row})
+        print(f"{name:>20} " + " ".join(f"{row[column]:10.4g}" for column in columns), flush=True)
+    print(f"\nwritten to {save(Path(script).stem, rows)}")
 
 
 def _told(done: subprocess.CompletedProcess[str]) -> Results:

@@ -21,7 +21,7 @@ from ..errors import CommError
 from .connection import Connection, Group
 from .json_values import decode, encode, to_text
 from .rank_check import Said, agree, form
-from .wait import begin, stage
+from .wait import begin, current_op, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .world import world
 
@@ -42,9 +42,16 @@ def _start_collective(
 
     `what` is all that must be equal, and `text` says it in words.
     """
+    return _begin(link, ranks, (what, ranks), lambda: Said(text(), ranks))
+
+
+def _begin(
+    link: Connection, ranks: tuple[int, ...], what: Hashable, said: Callable[[], Said]
+) -> Group:
     group = link.group(ranks)
-    group.counter.seq += 1
-    agree(link, group.counter, (what, ranks), lambda: Said(text(), ranks))
+    if not current_op.captured:
+        group.counter.seq += 1
+        agree(link, group.counter, what, said)
     return group
 
 
@@ -172,17 +179,15 @@ def _exchange(
     ranks: tuple[int, ...],
     forms: Hashable,
 ) -> Callable[[], list[Tensor]]:
-    group = link.group(ranks)
-    group.counter.seq += 1
-    dtype, device, me = sends[0].dtype, sends[0].device, group.me
+    dtype, device = sends[0].dtype, sends[0].device
 
     def said() -> Said:
         outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
         ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
         return Said(kind, ranks, outs, ins, decided=forms is not None)
 
-    agree(link, group.counter, (kind, dtype, forms, ranks), said)
-    count = len(ranks)
+    group = _begin(link, ranks, (kind, dtype, forms, ranks), said)
+    count, me = len(ranks), group.me
     # Pieces travel in the order of the sorted group.
     seated: list[Tensor] = [sends[me]] * count
     in_sizes, out_sizes = [0] * count, [0] * count

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from traceback import walk_tb
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
-from torch.distributed import distributed_c10d as c10d
 
 from ..env import (
     AGENT_STORE,
@@ -37,6 +37,7 @@ from ..env import (
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from . import origins
+from .named_groups import group_named, shake_hands
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .rank_state import RankStates, end_key, job_keys
@@ -63,6 +64,13 @@ class Group:
     me: int  # where the own rank is in ranks
 
 
+class Holder(Protocol):
+    """What holds communicators of the process groups, such as CUDA graphs."""
+
+    def release(self) -> None:
+        """Let go of them."""
+
+
 class Connection:
     """The store, the process groups and the watch of one process.
 
@@ -85,6 +93,8 @@ class Connection:
         self._pairs: dict[int, Counter] = {}
         self.compared_keys: dict[str, tuple[str, ...]] = {}  # set to compare, and not yet deleted
         self._messages: dist.ProcessGroup | None = None  # the group that messages go through
+        # What holds NCCL's communicators, which cannot be closed before it lets go of them.
+        self.holders: WeakSet[Holder] = WeakSet()
         self.store = self._open(self._serves)
         self._states = RankStates(self.store)
         self._states.begin(rank)
@@ -148,7 +158,7 @@ class Connection:
             # (Binding the group to the device would connect it too, but then groups of fewer
             # ranks are split from it, which again needs all ranks.)
             dist.all_reduce(torch.zeros(1, device=torch.device("cuda", index)))
-        _shake_hands(None)
+        shake_hands(None)
 
     def meet(self, pending: Pending, make: Callable[[], R]) -> R:
         """What `make()` gives, which may wait for other ranks; `pending` describes the wait."""
@@ -185,7 +195,7 @@ class Connection:
         self.store.set(keys[self.rank], "")
         self.wait_for_keys(list(keys.values()), pending)
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
-        return _group_named(name, counter.ranks, self._limit)
+        return group_named(name, counter.ranks, self._limit)
 
     def wait_for_keys(self, keys: list[str], pending: Pending, limit: float | None = None) -> None:
         """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
@@ -319,6 +329,8 @@ class Connection:
         guard.start()
         self.watch.end("ended without an error")
         self.watch.stop()
+        for holder in [*self.holders]:
+            holder.release()
         if not self._foreign:
             if self._serves:
                 ends = [end_key(rank) for rank in range(self.size)]
@@ -329,27 +341,3 @@ class Connection:
         self._seats.clear()
         self._groups.clear()
         guard.cancel()
-
-
-def _group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> dist.ProcessGroup:
-    """`dist.new_group` among its members alone, under a name that they agree on.
-
-    torch (2.13) puts the number of groups that the process made so far into the name of such a
-    group. Members that were in different numbers of groups would wait for each other under
-    different names, so for this call the name is made here.
-    """
-    makes_name = c10d._hash_ranks_to_str
-    c10d._hash_ranks_to_str = lambda ranks: name
-    try:
-        handle: dist.ProcessGroup = dist.new_group(
-            list(ordered), timeout=limit, use_local_synchronization=True
-        )
-    finally:
-        c10d._hash_ranks_to_str = makes_name
-    _shake_hands(handle)
-    return handle
-
-
-def _shake_hands(handle: dist.ProcessGroup | None) -> None:
-    """Return when all members have finished connecting; else one could leave while another does."""
-    dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)

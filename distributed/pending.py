@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from torch.distributed import Work
+from typing import Protocol
 
 from .agreement import Agreement
 
@@ -23,14 +22,21 @@ class Counter:
     checks: object = field(default=None, repr=False)  # see `rank_check`
 
 
-@dataclass(slots=True)
+class Running(Protocol):
+    """What a device does, such as a work of torch.distributed."""
+
+    def is_completed(self) -> bool: ...
+
+
+@dataclass(slots=True, eq=False)
 class Pending:
     """What this process is waiting in. `works` stays set where the device goes on by itself."""
 
     kind: str
     op: str
     counters: Sequence[Counter]
-    works: Sequence[Work] = ()
+    works: Sequence[Running] = ()
+    since: float = 0.0  # when the watch saw it first
 
     def describe(self) -> str:
         """`all_reduce of op 'matmul' over ranks (0, 1)`."""

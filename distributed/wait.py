@@ -16,14 +16,16 @@ from .pending import Pending
 class OpSlot:
     """The op on whose behalf collectives run. Callers set `.name` before they communicate.
 
-    With ONEFOLD_CHECK=1, `.origin` is that of what it communicates, if it is known.
+    With ONEFOLD_CHECK=1, `.origin` is that of what it communicates, if it is known. `.captured` is
+    set while a CUDA graph captures it; see `captured_collectives`.
     """
 
-    __slots__ = ("name", "origin")
+    __slots__ = ("captured", "name", "origin")
 
     def __init__(self) -> None:
         self.name = ""
         self.origin = 0
+        self.captured = False
 
     @contextmanager
     def named(self, name: str, origin: int = 0) -> Iterator[None]:
@@ -47,11 +49,19 @@ def begin(
     *args: object,
 ) -> Callable[[], None]:
     """Start a collective of torch; what is returned waits for it, as `wait_for` does."""
+    if current_op.captured:
+        captured = collective(tensor, *args, group=group.handle, async_op=True)
+        assert captured is not None
+        return lambda: _join(captured)
     counter = replace(group.counter)  # others may start before it ends
     pending = Pending(kind, current_op.name, (counter,))
     work = link.meet(pending, lambda: collective(tensor, *args, group=group.handle, async_op=True))
     assert work is not None
     return lambda: wait_for(link, pending, tensor.is_cuda, (work,))
+
+
+def _join(work: Work) -> None:
+    work.wait()
 
 
 def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequence[Work]) -> None:

@@ -72,6 +72,7 @@ class Watchdog:
 
     def __init__(self, store: Store, rank: int, timeout: float, warn_after: float) -> None:
         self.pending: Pending | None = None
+        self.replay: Pending | None = None  # the CUDA graph with communication that runs
         self._store = store
         self._states = RankStates(store)
         self._rank = rank
@@ -80,7 +81,6 @@ class Watchdog:
         self._interval = min(_MAX_INTERVAL, timeout / 4, warn_after / 4)
         self._counters: list[Counter] = []
         self._answered = 0
-        self._seen: tuple[Pending | None, float] = (None, 0.0)  # what it waits in, since when
         self._warned: Pending | None = None
         self._main = threading.main_thread().ident or 0
         self._stop = threading.Event()
@@ -199,16 +199,20 @@ class Watchdog:
                     self._post(asked)
             except RuntimeError:
                 return  # the process that served the store has ended, and with it the job
-            pending, since = self._seen
-            if self.pending is not pending:
-                self._seen = (self.pending, time.monotonic())
-            elif pending is not None:
-                waited = time.monotonic() - since
-                if pending.works:
-                    self._check_device(pending, waited)
-                elif waited > self._warn_after and self._warned is not pending:
-                    self._warned = pending
-                    self._warn(pending, waited)
+            for pending in (self.pending, self.replay):
+                if pending is not None:
+                    self._look(pending)
+
+    def _look(self, pending: Pending) -> None:
+        if not pending.since:
+            pending.since = time.monotonic()
+            return
+        waited = time.monotonic() - pending.since
+        if pending.works:
+            self._check_device(pending, waited)
+        elif waited > self._warn_after and self._warned is not pending:
+            self._warned = pending
+            self._warn(pending, waited)
 
     def _warn(self, pending: Pending, waited: float) -> None:
         """Say that this process waits, for which ranks, and how much longer it will."""
@@ -241,6 +245,8 @@ class Watchdog:
             return
         if all(work.is_completed() for work in pending.works):
             pending.works = ()
+            if self.replay is pending:
+                self.replay = None
             return
         line = self._main_line()
         error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)

@@ -39,8 +39,9 @@ FLOAT32 = frozenset(
     absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy
     cross_entropy_with_lse huber_error
     kl_divergence nll_loss smooth_error squared_error target_weights
-    adaptive_avg_pool3d avg_pool3d cdist ctc_loss grid_sample grid_sampler max_unpool2d max_unpool3d
-    multi_margin_loss multilabel_margin_loss nanquantile polar quantile stft view_as_complex
+    adaptive_avg_pool3d avg_pool3d cdist ctc_loss grid_sample grid_sampler lp_pool max_unpool1d
+    max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss nanquantile polar quantile
+    stft view_as_complex
     cholesky cholesky_inverse cholesky_solve geqrf inverse lu_solve orgqr ormqr pinverse qr svd
     triangular_solve
     linalg.cholesky linalg.cholesky_ex linalg.cond linalg.eig linalg.eigh linalg.eigvals

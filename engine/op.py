@@ -15,7 +15,7 @@ from ..errors import (
     OnefoldTypeError,
     OnefoldValueError,
 )
-from ..kernels.select import pick
+from ..kernels.select import pick, pick_into
 from .boxing import BoxingPlan
 from .meta import Meta
 from .names import Function
@@ -77,6 +77,10 @@ class Local:
     def pick(self, reference: Kernel) -> Kernel:
         """The function that does the work of a torch reference here; see `kernels/select.py`."""
         return pick(reference, self.device_type)
+
+    def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
+        """The same with `out=`, where `into` is that form of the torch reference."""
+        return pick_into(reference, into, self.device_type)
 
     def bind(self, reference: Kernel, *args: object) -> Bound:
         """The same, to be called with these arguments after the op's tensors and numbers."""

@@ -30,8 +30,8 @@ class CallList(NamedTuple):
     calls: list[Call]
     steps: Sequence[ProgramStep]
 
-    def run(self, places: Filled) -> None:
-        """Run the calls in turn on the values in their places."""
+    def run(self, places: Filled, tells: bool = True) -> None:
+        """Run the calls in turn on the values in their places; `tells` is for `fail`."""
         index = 0
         calls = self.watched()
         try:
@@ -48,7 +48,7 @@ class CallList(NamedTuple):
                     places[place] = None
                 index += 1
         except ERRORS as error:
-            self.fail(error, index)
+            self.fail(error, index, tells)
 
     def explaining(self, index: int, function: Callable[[], T]) -> Callable[[], T]:
         """A part of a call, which raises what `fail` does."""
@@ -61,13 +61,16 @@ class CallList(NamedTuple):
 
         return explained
 
-    def fail(self, error: Exception, index: int) -> NoReturn:
-        """Raise what a call raised, with the step that it belongs to."""
+    def fail(self, error: Exception, index: int, tells: bool = True) -> NoReturn:
+        """Raise what a call raised, with the step that it belongs to.
+
+        Where it `tells`, other ranks raise it too, if they cannot go on without this one.
+        """
         step = self.steps[index]
         explained = _explained(error, step)
         made_here = [value.meta.is_global for value in step.outputs]
         # With a local value every process has computed the same, and raises it by itself.
-        if made_here and all(made_here):
+        if tells and made_here and all(made_here):
             world().tell(explained)
         if explained is error:
             raise error

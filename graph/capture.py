@@ -51,6 +51,7 @@ class SourceLocation:
     of: int = 0  # there: the number of the value whose maker it is the gradient of
     again: int = 0  # the number of the function that is run again, 0 for none
     checkpointed: bool = False  # whether inside a checkpointed module
+    offloaded: bool = False  # whether inside a module whose activations wait on the host
     as_called: bool = False  # whether the dtypes of ops are what they are called with
 
 
@@ -94,6 +95,7 @@ class Capture(CapturedValues):
                 where,
                 stage=where.stage if view.stage_id is None else view.stage_id,
                 ranks=view.stage_placement or where.ranks,
+                offloaded=where.offloaded or view.activation_offloading,
             )
         with self.within(where):
             if view is not None and view.stage_placement is not None:
@@ -116,8 +118,9 @@ class Capture(CapturedValues):
     def _checkpoint(self, where: SourceLocation) -> AbstractContextManager[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         there = replace(
-            self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True
-        )
+            self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True,
+            offloaded=where.offloaded,
+        )  # fmt: skip
         return self.within(there)
 
     def calling(self) -> AbstractContextManager[None]:
@@ -261,7 +264,8 @@ class Capture(CapturedValues):
         self.program.steps.append(
             replace(
                 step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
-                again=where.again, stage=where.stage, of=where.of, line=line,
+                again=where.again, offloaded=where.offloaded, stage=where.stage, of=where.of,
+                line=line,
             )
         )  # fmt: skip
         return outputs

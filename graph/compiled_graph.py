@@ -65,6 +65,7 @@ class Compiled:
     program: Program
     stages: StagePlan | None  # of a graph with stages
     cuda_graph: bool
+    captures_communication: bool
     returned: object  # the tree that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
@@ -86,7 +87,7 @@ class Compiled:
     def executable(self) -> Executor:
         """What runs the program for the ranks of this process."""
         if self.stages is None:
-            return Executable(self.program, self.cuda_graph)
+            return Executable(self.program, self.cuda_graph, self.captures_communication)
         return Pipeline(self.stages)
 
     def blank_outputs(self) -> list[Tensor]:
@@ -167,6 +168,7 @@ def compile_graph(
     debug = state.debug
     debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
+    _check_offloading(ranks, state)
     micro_batches = config.micro_batches
     whole = whole_inputs(build, *given, set(config.whole_inputs))
 
@@ -198,7 +200,8 @@ def compile_graph(
         plan = compile_stages(program, ranks, config, metas, whole, finish)
     else:
         program = rewritten(before, compilation, "micro-batch", "call", "end")
-    compiled = Compiled(program, plan, config.cuda_graph, returned, before)
+    options = config.cuda_graph, config.captures_communication
+    compiled = Compiled(program, plan, *options, returned, before)
     if not world().planned:
         compiled.executable  # noqa: B018 - errors are raised now
     debug.stage("rewritten by the passes", program)
@@ -206,6 +209,17 @@ def compile_graph(
     stored.store(program.variables, chosen)
     debug.finish(program)
     return compiled
+
+
+def _check_offloading(ranks: Sequence[frozenset[int]], state: State) -> None:
+    """Raise OnefoldRuntimeError where a graph with stages is to keep activations on the host."""
+    for module, view in state.views.items():
+        if ranks and view.activation_offloading:
+            raise OnefoldRuntimeError(
+                f"{state.paths[module] or 'a module'} has activation_offloading, which graphs with "
+                "stages do not support: a schedule decides there when activations are kept; set "
+                "its activation_checkpointing instead, or leave set_stage out"
+            )
 
 
 def _capture(

@@ -37,6 +37,7 @@ class GraphConfig:
     layouts_ignored: bool = field(default=False, init=False)  # those that were asked for
     fuses_add: bool = field(default=False, init=False)
     cuda_graph: bool = field(default=False, init=False)
+    captures_communication: bool = field(default=False, init=False)
     zero: ZeroSettings | None = field(default=None, init=False)
     training: bool = field(default=False, init=False)  # set by the graph: whether a call trains
 
@@ -131,7 +132,7 @@ class GraphConfig:
         integer("enable_zero: shard_restore_level", shard_restore_level, least=0, most=2)
         self.zero = ZeroSettings(stage, shard_min_size, shard_restore_level) if mode else None
 
-    def enable_cuda_graph(self, mode: bool = True) -> None:
+    def enable_cuda_graph(self, mode: bool = True, *, communication: bool = False) -> None:
         """Run calls as CUDA graphs, which costs the host no time for each kernel.
 
         The first call runs as ever, the second makes ready, the third captures, later ones replay
@@ -139,8 +140,13 @@ class GraphConfig:
         captured runs between CUDA graphs; `graph.plan(rank)` lists both, and
         `graph.cuda_graph_reason` says why the last call was not a replay. Inputs and results are
         copied. Source: CUDA's stream capture, as `torch.cuda.CUDAGraph` has it.
+
+        With `communication` collectives of NCCL are captured, too. All ranks then agree on each
+        call by a message between hosts, and replay only together. It has not run on a GPU yet.
         """
-        self.cuda_graph = switch("enable_cuda_graph: mode", mode)
+        switch("enable_cuda_graph: mode", mode)
+        switch("enable_cuda_graph: communication", communication)
+        self.cuda_graph, self.captures_communication = mode, mode and communication
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
         """Add a product of matrices to something as it is made, where it is used for nothing else.
@@ -166,9 +172,10 @@ class GraphConfig:
     @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        options = self.amp_dtype, self.layout_search, self.fuses_add, self.cuda_graph
+        options = self.amp_dtype, self.layout_search, self.fuses_add
+        captured = self.cuda_graph, self.captures_communication
         layouts = self.layout_search and self.layouts_ignored
-        return self.micro_batches, self.whole_inputs, self.schedule, *options, layouts
+        return self.micro_batches, self.whole_inputs, self.schedule, *options, *captured, layouts
 
     def __repr__(self) -> str:
         return (
@@ -189,6 +196,7 @@ class GraphModule:
     _placement: Placement | None = field(default=None, init=False)
     line: str = field(default="", init=False)  # the user's, where the stage was set
     _checkpointing: bool = field(default=False, init=False)
+    _offloading: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
@@ -233,9 +241,23 @@ class GraphModule:
         self._checkpointing = switch("activation_checkpointing", mode)
 
     @property
+    def activation_offloading(self) -> bool:
+        """Whether what the module's forward keeps for backward waits in host memory.
+
+        It is copied there after its last use in forward, and back shortly before its first use in
+        backward, in graphs without stages. Inputs of the module and parameters stay on the device.
+        No bit of a result changes. Source: `torch.autograd.graph.save_on_cpu`.
+        """
+        return self._offloading
+
+    @activation_offloading.setter
+    def activation_offloading(self, mode: bool) -> None:
+        self._offloading = switch("activation_offloading", mode)
+
+    @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        return self.stage_id, self._placement, self._checkpointing
+        return self.stage_id, self._placement, self._checkpointing, self._offloading
 
     def to(self, view: object) -> Any:
         """`to(nn.Module)` gives the module back."""

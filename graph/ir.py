@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from ..distributed.world import shortened
 from ..engine.autograd_tape import Edge
+from ..engine.boxing.boxing_plan import BoxingPlan
 from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
@@ -22,6 +23,8 @@ HOST = "host"  # the origin of steps that make a number of the host, in no memor
 
 # From the shards of what a step reads (and what else stands among its inputs) to those it makes.
 Run: TypeAlias = Callable[..., Any]
+# From the metas of what a step reads to the boxings that it does itself.
+Exchanges: TypeAlias = Callable[[Sequence[Meta | None]], Sequence[BoxingPlan]]
 
 T = TypeVar("T")
 
@@ -132,12 +135,14 @@ class ProgramStep:
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
     again: int = 0  # which repetition of the module it is part of, in a checkpoint; 0: none
+    offloaded: bool = False  # whether its module keeps activations for backward on the host
     stage: int | None = None  # the pipeline stage, where there is one
     of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     pending: Run | None = None  # what `run` does, as writes that are still to be made
     start: Run | None = None  # begins what `run` does, and returns what ends it
+    exchanges: Exchanges | None = None  # which boxings it does besides, where it does any
     host: str = ""  # why no CUDA graph can do it: what the host does
     frozen: Run | None = None  # gives numbers of the host that a CUDA graph of it keeps
     repeatable: bool = True  # whether the same inputs and attributes always give the same
@@ -210,6 +215,8 @@ class Program:
     clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
     states: list[Value] = field(default_factory=list)  # what the optimizers keep
     copies: list[LowCopy] = field(default_factory=list)  # of parameters; the updates write them
+    # Of one micro-batch: what it reads, and which value of the micro-batch before that is.
+    carried: list[tuple[Value, Value]] = field(default_factory=list)
     updates: bool = False  # whether the optimizers' steps are among the steps
     draws: Draws = field(default_factory=lambda: Draws(()))
     micro_batches: int = 1  # how many of them the steps are for
@@ -241,6 +248,7 @@ class Program:
     def last_number(self) -> int:
         """The largest number of a value."""
         values = [*self.inputs, *(variable.value for variable in self.variables), *self.states]
+        values += [value for value, _ in self.carried]
         return max([*(value.number for value in values), *self.makers()], default=0)
 
     def free_numbers(self) -> Iterator[int]:
@@ -264,6 +272,10 @@ class Program:
         lines = [f"input {value!r}: {describe(value.meta)}" for value in self.inputs]
         lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]
         lines += [f"state {value!r}: {describe(value.meta)}" for value in self.states]
+        lines += [
+            f"carried {value!r}: {describe(value.meta)}, {before!r} of the micro-batch before"
+            for value, before in self.carried
+        ]
         part = ""
         for step in self.steps:
             if _part(step) != part:
@@ -312,6 +324,7 @@ def verify(program: Program) -> None:
     made: set[int] = set()
 
     given = [variable.value for variable in program.variables]
+    given += [value for value, _ in program.carried]
     for value in (*program.inputs, *given, *program.states):
         assert value.number not in made, f"{value!r} is given twice"
         made.add(value.number)

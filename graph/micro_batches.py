@@ -17,6 +17,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from .capture import Capture
 from .ir import Program, ProgramStep, Value, substitute
+from .passes.accumulate_products import begun
 from .pytree import tree_leaves
 from .random_draws import Draws
 
@@ -121,7 +122,7 @@ def unroll(
 
     The inputs are split, the steps are repeated for each micro-batch, gradients are added up as
     they are made and divided at the end, and outputs are joined. A micro-batch reads the values
-    that the one before it assigned to variables.
+    that the one before it assigned to variables, and those that it carries.
     """
     if count == 1:
         return program
@@ -130,13 +131,17 @@ def unroll(
     same: dict[int, Value] = {}  # by number of a value: what it is in this micro-batch
     totals: list[Tensor] = []
     results: list[list[Tensor]] = []
+    carried = {value.number for _, value in program.carried}
+    sums = [value.number in carried for _, value in program.gradients]
     with interpreter.using(capture), no_grad():
         for index, piece in enumerate(pieces(inputs, count, whole)):
             for value, tensor in zip(program.inputs, piece, strict=True):
                 same[value.number] = capture.value_of(tensor)
             if index and program.draws:
                 steps.append(_next_draws(program.draws, index))
-            for step in program.steps:
+            if index:
+                same |= {value.number: same[last.number] for value, last in program.carried}
+            for step in program.steps if index else begun(program, program.steps):
                 made = tuple([capture.continued(value) for value in step.outputs])
                 place = substitute(step.place, same)
                 mine = replace(step.substitute(same), outputs=made, place=place)
@@ -146,7 +151,10 @@ def unroll(
             found = program.substitute([], same)
             results.append([capture.adopt(value) for value in found.outputs])
             grads = [capture.adopt(value) for _, value in found.gradients]
-            totals = [add(*pair) for pair in zip(totals, grads, strict=True)] if index else grads
+            totals = [
+                new if is_sum or not index else add(total, new)
+                for total, new, is_sum in zip(totals or grads, grads, sums, strict=True)
+            ]
             same.update((variable.value.number, value) for variable, value in found.assigns)
         outputs = join(results)
         means = [mul(total, 1.0 / count) for total in totals]
@@ -158,6 +166,7 @@ def unroll(
         outputs=[capture.value_of(x) for x in outputs],
         assigns=[(variable, same[variable.value.number]) for variable, _ in program.assigns],
         gradients=list(zip(variables, map(capture.value_of, means), strict=True)),
+        carried=[],
         micro_batches=count,
     )
 
@@ -221,6 +230,7 @@ def joining(
         outputs=[capture.value_of(x) for x in joined],
         assigns=[(v, value) for (v, _), value in zip(program.assigns, assigned, strict=True)],
         gradients=list(zip(variables, map(capture.value_of, means), strict=True)),
+        carried=[],
     )
     return Joining(tail, list(totals.values()), results, assigned)
 

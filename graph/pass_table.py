@@ -10,12 +10,14 @@ from ..engine.meta import Meta
 from .graph_config import GraphConfig
 from .ir import Program, verify
 from .micro_batches import unroll
+from .passes.accumulate_products import accumulate_products, gradients
 from .passes.boxing_chains import merge_boxings
 from .passes.cse import eliminate_common
 from .passes.dead_code import eliminate_dead
 from .passes.delay_partials import delay_partials
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
+from .passes.fuse_channel_sums import fuse_channel_sums
 from .passes.fuse_cross_entropy import fuse_cross_entropy
 from .passes.fuse_dropout import fuse_dropout
 from .passes.fuse_norms import fuse_norms
@@ -23,9 +25,12 @@ from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
 from .passes.layout_search import search_layouts
 from .passes.low_parameters import read_low_parameters
+from .passes.offload_activations import offload_activations
 from .passes.overlap import overlap_communication
 from .passes.recompute_pointwise import recompute_pointwise
+from .passes.recompute_slopes import recompute_slopes
 from .stages.assign_stages import assign_stages
+from .stages.partition import added
 from .update import Updates, add_updates, align
 from .zero import Zero
 
@@ -90,10 +95,17 @@ PASSES: tuple[Pass, ...] = (
     Pass(fuse_add, when=lambda c: c.config.fuses_add),
     Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
     Pass(read_low_parameters, when=lambda c: c.updates is not None),
+    Pass(
+        accumulate_products,
+        lambda c: {"added": added if c.ranks else gradients},
+        when=lambda c: c.config.micro_batches > 1,
+    ),
     Pass(fuse_cross_entropy),
     Pass(recompute_pointwise),
+    Pass(recompute_slopes),
     Pass(hoist_pointwise),
     Pass(fuse_chains),
+    Pass(fuse_channel_sums),
     Pass(fuse_dropout),
     Pass(fuse_norms),
     Pass(
@@ -103,6 +115,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(align, lambda c: {"layouts": c.zero.update_layouts()}, of="end"),
     Pass(overlap_communication, of="call"),
+    Pass(offload_activations, of="call"),
     Pass(
         add_updates,
         lambda c: {

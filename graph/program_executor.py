@@ -17,6 +17,7 @@ from . import cuda_graphs as on_demand
 from .async_boxing import steps_with_async_boxing
 from .call_list import ERRORS, Call, CallList, Filled, Places, watchers
 from .cuda_graphs import stream_capture
+from .host_copies import OFFLOAD
 from .ir import Program, Value
 from .unrolled_calls import failed_call, unrolled
 from .writing_calls import split, writes_of
@@ -118,18 +119,30 @@ class Executor(ABC):
 class Executable(Executor):
     """Runs a program without stages: its steps in turn."""
 
-    def __init__(self, program: Program, cuda_graphs: bool = False) -> None:
+    def __init__(
+        self, program: Program, cuda_graphs: bool = False, communication: bool = False
+    ) -> None:
+        """`communication` says whether CUDA graphs hold that, too."""
         super().__init__(program, program, program.micro_batches)
         calls = self.places.calls(steps_with_async_boxing(program), program.wanted())
         self._calls, self._writing = split(calls)
         self._wants_cuda_graphs = cuda_graphs
-        self._captured = self._capturing() if cuda_graphs else None
+        self._why_between = ""  # why communication is not captured, though it was asked for
+        options = {"between": ""} if communication else {}
+        self._captured = self._capturing(**options) if cuda_graphs else None
         self._unrolled: Callable[[Filled], None] | None = None
         self._unrolled_of: list[Call] | None = None
 
-    def _capturing(self) -> CapturedCalls | None:
+    def _capturing(self, **options: str) -> CapturedCalls | None:
         """What captures the calls, if something can on the devices that they work on."""
         program = self.program
+        if any(step.origin is OFFLOAD for step in program.steps):
+            # What is on its way may be in memory that the next segment writes.
+            self.no_cuda_graph = (
+                "with activation_offloading copies between the device and its host run beside the "
+                "steps, on a stream of their own"
+            )
+            return None
         values = [*program.inputs, *(variable.value for variable in program.variables)]
         kinds = sorted({value.meta.device_type for value in values})
         capturer = next(filter(None, map(stream_capture.capturer, kinds)), None)
@@ -148,14 +161,17 @@ class Executable(Executor):
             [*(place for place, _ in self.outputs), *(place for _, place in self.assigns)],
         )
         found: CapturedCalls = captured_calls.CapturedCalls(
-            self._calls, self._writing, ends, program.draws, capturer
+            self._calls, self._writing, ends, program.draws, capturer, **options
         )
         return found
 
     @property
     def cuda_graph_reason(self) -> str:
         found = self._captured
-        return self.no_cuda_graph if found is None else found.reason or found.update.why_eager
+        if found is None:
+            return self.no_cuda_graph
+        between = self._why_between and f"communication runs between graphs: {self._why_between}"
+        return found.reason or found.update.why_eager or between
 
     def cuda_graphs(self) -> str:
         if self._captured is not None and not self._captured.failed:
@@ -169,6 +185,9 @@ class Executable(Executor):
         self.program.draws.move_to(0)
         for place, shards in zip(self.inputs, inputs, strict=True):
             places[place] = shards
+        if self._captured is not None and self._captured.why_between:
+            self._why_between = self._captured.why_between
+            self._captured = self._capturing(between=self._why_between)
         if self._captured is not None and self._captured.run(places):
             return self._captured.writes(places)
         if watchers or self._unrolled_of is None:  # a program that runs once is not unrolled

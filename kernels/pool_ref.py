@@ -7,12 +7,15 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 Ints = tuple[int, ...]
 # kernel_size, stride, padding, dilation, ceil_mode
 MaxSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints, bool]
 # kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
 AvgSizes: TypeAlias = tuple[Ints, Ints, Ints, bool, bool, int | None]
+# kernel_size, stride, padding, output_size
+UnpoolSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints | None]
 
 _LANES = 16  # floats in the widest register of a CPU
 
@@ -21,6 +24,7 @@ _MAX_POOL = {
     3: torch._C._nn.max_pool3d_with_indices,
 }
 _ADAPTIVE_MAX = {2: torch._C._nn.adaptive_max_pool2d, 3: torch._C._nn.adaptive_max_pool3d}
+_UNPOOL = {1: functional.max_unpool1d, 2: functional.max_unpool2d, 3: functional.max_unpool3d}
 _AVG_POOL = {2: torch._C._nn.avg_pool2d, 3: torch._C._nn.avg_pool3d}
 _AVG_POOL_GRAD = {
     2: torch.ops.aten.avg_pool2d_backward.default,
@@ -57,6 +61,11 @@ def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
     """u at the places of the maxima."""
     lead = u.ndim - planes
     return u.flatten(lead).gather(lead, places.flatten(lead)).view(places.shape)
+
+
+def max_unpool(x: Tensor, places: Tensor, planes: int, sizes: UnpoolSizes) -> Tensor:
+    """Zeros with x at its places in the plane."""
+    return _UNPOOL[planes](x, places, *sizes)
 
 
 def adaptive_max_pool(x: Tensor, planes: int, size: Ints) -> tuple[Tensor, Tensor]:

@@ -42,10 +42,11 @@ class GraphTree:
         body = [f"(INPUT:{v!r}:{tensor(v.meta)})" for v in part.inputs.values()]
         view = module.__dict__.get("_graph_view")
         if view is not None:
-            stage, placement, checkpointing = view.settings
+            stage, placement, checkpointing, offloading = view.settings
             body.append(
                 f"(CONFIG:{path}:GraphModule(stage_id={stage}, stage_placement={placement}, "
-                f"activation_checkpointing={checkpointing}))"
+                f"activation_checkpointing={checkpointing}"
+                f"{', activation_offloading=True' * offloading}))"
             )
         for tag, table in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
             kept = {name: each for name, each in table.items() if each is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -15,13 +15,14 @@ from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import user_line
 from ..graph.cuda_graphs.recorded_step import Recordable
-from ..graph.ir import HOST, UPDATE, Clipping, ProgramStep, Value
+from ..graph.ir import HOST, UPDATE, Clipping, Exchanges, ProgramStep, Value
 from ..graph.update import Trained, Written
 from .clip import clip_factor, clipped, norm_of, total_norm, unless_one
 from .device_scalar import DeviceScalar, Given
 from .grad_scaler import StaticGradScaler
 from .optimizer import Group, Optimizer, Part, State, rate_of
 from .recorded_update import RecordedUpdate, Updated
+from .tensor_norms import exchanges
 
 Pending = Callable[..., Iterable[Write]]  # what a step is still to write, of its inputs
 NUMBER = Meta.of((), torch.float64, device=torch.device("cpu"))  # wherever it is at a run
@@ -104,6 +105,13 @@ class GroupUpdate(Recordable):
         return Part(self.updated.group, params, grads, states, numbers, copies)
 
 
+class Exchanging(TypedDict, total=False):
+    """Fields of a `ProgramStep`."""
+
+    host: str
+    exchanges: Exchanges
+
+
 class _Writing:
     """The steps that are written for one program."""
 
@@ -124,7 +132,7 @@ class _Writing:
             return factor, None
         found = self._value(NUMBER)
         run = partial(_found_inf, scaler, [value.meta for value in gradients])
-        self._step("unscale", scaler, gradients, [found], run, host=_exchanged(gradients))
+        self._step("unscale", scaler, gradients, [found], run, **_exchanging(gradients))
         return factor, found
 
     def clip(self, clipping: Clipping, of: dict[int, Trained], scale: Value | None) -> Value:
@@ -138,10 +146,12 @@ class _Writing:
         given = grads if scale is None else [scale, *grads]
         run = partial(_clip_norm, clipping, [grad.meta for grad in grads], scale is not None)
         attrs = (clipping.max_norm, clipping.norm_type)
+        how = _exchanging(grads)
+        if clipping.error_if_nonfinite:
+            how = {"host": "reads the norm of gradients"}
         self._step(
             "clip_grad_norm_", clipping, given, [norm, *made], run,
-            several=True, attrs=attrs, line=clipping.line,
-            host=_exchanged(grads) or "reads the norm of gradients" * clipping.error_if_nonfinite,
+            several=True, attrs=attrs, line=clipping.line, **how,
         )  # fmt: skip
         for param, value in zip(params, made, strict=True):
             of[param] = replace(of[param], gradient=value)
@@ -161,7 +171,7 @@ class _Writing:
         before = [] if scale is None else [scale]
         self._step(
             "clip_factor", "clip_factor", [*grads, *before], [factor], run,
-            host=_exchanged(grads), frozen=partial(_limits, group),
+            frozen=partial(_limits, group), **_exchanging(grads),
         )  # fmt: skip
         return factor
 
@@ -225,12 +235,13 @@ class _Writing:
         pending: Pending | None = None,
         host: str = "",
         frozen: Callable[[], object] | None = None,
+        exchanges: Exchanges | None = None,
     ) -> None:
         self.steps.append(
             ProgramStep(
                 name, origin, tuple(inputs), attrs, tuple(outputs), run, several=several,
                 scope=UPDATE, line=line or self._line, repeatable=False, writes=writes,
-                pending=pending, host=host, frozen=frozen,
+                pending=pending, host=host, frozen=frozen, exchanges=exchanges,
             )
         )  # fmt: skip
 
@@ -247,10 +258,14 @@ class _Writing:
         self._step(name, origin, inputs, [], run, several=True, writes=writes, pending=pending)
 
 
-def _exchanged(gradients: Sequence[Value]) -> str:
-    """What the host does where a number is of all ranks' gradients."""
-    exchanged = world().launched and any(grad.meta.is_global for grad in gradients)
-    return "communicates with other processes" if exchanged else ""
+def _exchanging(gradients: Sequence[Value]) -> Exchanging:
+    """How a number of all ranks' gradients is made between processes."""
+    metas = [grad.meta for grad in gradients if grad.meta.placement is not None]
+    if not world().launched or not metas:
+        return {}
+    if any(len(meta.global_placement.flat_ranks) < world().size for meta in metas):
+        return {"host": "communicates with processes that have no part of the gradients"}
+    return {"exchanges": exchanges}
 
 
 # What the steps run on shards; `partial` gives the first arguments.

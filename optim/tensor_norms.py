@@ -5,15 +5,18 @@ Nothing is read: the numbers stay on the devices of the shards.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
+from ..engine import boxing
+from ..engine.boxing import BoxingPlan
 from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.ops.reduce import without_partials
-from ..engine.sbp import Sbp, broadcast, partial_sum
+from ..engine.sbp import Sbp, broadcast, partial_sum, without_partial
 from ..engine.tensor import Tensor, from_shards
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
@@ -53,15 +56,29 @@ def numbers_of(
 
 
 def _vector(tensors: Sequence[Tensor], combined: Sbp, local: Local) -> Tensor:
-    meta = tensors[0].meta
-    shape = (len(tensors),)
-    if meta.placement is None:
-        layout = Meta.of(shape, torch.float64, device=meta.device)
-    else:
-        nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
-        layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[tensor.shards for tensor in tensors], strict=True)
+    layout = _layout(tensors[0].meta, len(tensors), combined)
     return from_shards(tuple([local(parts) for parts in columns]), layout)
+
+
+def _layout(meta: Meta, count: int, combined: Sbp) -> Meta:
+    if meta.placement is None:
+        return Meta.of((count,), torch.float64, device=meta.device)
+    nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
+    return Meta.of((count,), torch.float64, meta.placement, nd_sbp)
+
+
+def exchanges(metas: Sequence[Meta | None]) -> list[BoxingPlan]:
+    """The boxings by which a number of tensors of these metas, the same on all ranks, is made."""
+    given = [meta for meta in metas if meta is not None and meta.placement is not None]
+    reduced = [meta.like(nd_sbp=without_partial(meta.nd_sbp)) for meta in given]
+    plans = [boxing.plan(src, dst) for src, dst in zip(given, reduced, strict=True)]
+    alike = Counter((meta.placement, meta.nd_sbp) for meta in reduced)
+    of = {(meta.placement, meta.nd_sbp): meta for meta in reduced}
+    for key, count in alike.items():
+        made = _layout(of[key], count, partial_sum)
+        plans.append(boxing.plan(made, made.like(nd_sbp=(broadcast,) * len(made.nd_sbp))))
+    return [plan for plan in plans if plan.communicates]
 
 
 def powers(

@@ -64,6 +64,19 @@ def inputs(count, skipped=(), **layout):
     return [x * float("inf") if number in skipped else x for number, x in enumerate(found)]
 
 
+def cycled(cuda_graph, **layout):
+    """What steps left whose options change in each, and why none was replayed.
+
+    A schedule that cycles momentum does this.
+    """
+    graph = Fit("AdamW", {"weight_decay": 0.1}, cuda_graph=cuda_graph, **layout)
+    for number, x in enumerate(inputs(6, **layout)):
+        for group in graph.optimizer.param_groups:
+            group |= {"betas": (0.5 + number / 100, 0.9), "weight_decay": number / 10}
+        graph(x)
+    return left(graph), graph.cuda_graph_reason
+
+
 def left(graph):
     """The bits that steps left: parameters, states, and what the scaler keeps."""
     found = [*graph.model.parameters()]

@@ -11,6 +11,7 @@ from onefold.testing.gpu_driver.graph_capture import number_faults
 
 F = nn.functional
 WIDTH, HEADS, LENGTH, ROWS, VOCABULARY = 512, 4, 512, 2, 2048
+PLACEMENTS, BROADCAST = [flow.placement("cpu", [rank]) for rank in (0, 1)], flow.sbp.broadcast
 
 
 class Attention(nn.Module):
@@ -84,6 +85,10 @@ class LanguageModel(nn.Module):
         scores = self.head(self.norm(self.block(self.tokens(tokens))))
         return F.cross_entropy(scores.flatten(0, 1), following.flatten())
 
+    def stages(self):
+        """The modules of two stages."""
+        return (self.tokens, self.block), (self.norm, self.head)
+
 
 class ConvNet(nn.Module):
     """Convolutions with batch norms, pools and a classifier."""
@@ -130,6 +135,8 @@ CAPTURED = [
     (model, mode) for model in MODELS for mode in ("captured", "captured amp", "captured scaled")
 ]
 STEPS += CAPTURED
+# Products that add gradients to sums over micro-batches, with and without stages.
+STEPS += [("products", "accumulated amp"), ("gpt", "staged amp")]
 
 
 class Training(nn.Graph):
@@ -141,6 +148,12 @@ class Training(nn.Graph):
         self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 1, 0.9))
         self.config.enable_amp(mode.endswith("amp"), dtype=flow.bfloat16)
         self.config.enable_cuda_graph(mode.startswith("captured"))
+        if mode.startswith(("accumulated", "staged")):
+            self.config.set_gradient_accumulation_steps(2)
+        if mode.startswith("staged"):
+            for stage, parts in enumerate(model.stages()):
+                for part in parts:
+                    part.to(nn.graph.GraphModule).set_stage(stage, PLACEMENTS[stage])
         self.scaled = mode.endswith("scaled")
         if self.scaled:
             self.config.enable_amp(dtype=flow.float16)
@@ -160,12 +173,17 @@ def training_step(model, mode):
     """A function that does a training step: of a model by name, in one of the modes."""
     amp = mode.endswith("amp")
     made = LanguageModel(*MODELS[model]) if model in MODELS else OTHERS[model]()
-    optimizer = flow.optim.AdamW(made.parameters(), lr=1e-3, weight_decay=0.1)
     given = [flow.zeros(ROWS, LENGTH, dtype=flow.int64) for _ in range(2)]
+    if mode.startswith("staged"):
+        for parts, p in zip(made.stages(), PLACEMENTS, strict=True):
+            for part in parts:
+                part.to_global(p, BROADCAST)
+        given = [x.to_global(p, BROADCAST) for x, p in zip(given, PLACEMENTS, strict=True)]
     if model == "convnet":
         given = [flow.zeros(ROWS, 3, 112, 112), flow.zeros(ROWS, dtype=flow.int64)]
     elif model == "products":
         given = [flow.zeros(4096, 1024), flow.zeros(4096, dtype=flow.int64)]
+    optimizer = flow.optim.AdamW(made.parameters(), lr=1e-3, weight_decay=0.1)
     if not mode.startswith("eager"):
         return partial(Training(made, optimizer, mode), *given)
 

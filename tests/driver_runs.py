@@ -46,6 +46,7 @@ _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
 # What the steps may leave to torch: by module and operators ("*" for all), and why.
 IN_STEPS = {
     "engine.ops.creation": ("arange mul add _to_copy", "ranges are made by torch"),
+    "graph.stages.stage_executor": ("add", "sums over micro-batches of biases, norms, embeddings"),
     "kernels.gpu.update.pointer_table": ("*", _ON_HOST),
     "kernels.optim_ref": ("_foreach_mul", "gradients that are clipped, times the factor"),
     "kernels.staging": ("_to_copy", _NUMBERS),

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onefold import FallbackWarning
 from onefold.engine import dispatch_plan, op as op_module
 from onefold.engine.placement import Placement
-from onefold.graph.passes import in_place, pass_utils
+from onefold.graph.passes import pass_utils
 from onefold.kernels import coverage, select
 from onefold.testing.gpu_driver.torch_work import is_work
 from onefold.testing.sample_checks import global_results, local_results, spread
@@ -103,8 +103,8 @@ class Record(TorchDispatchMode):
 
         return stand_in
 
-    def pick_into(self, reference, into, device_type):
-        """Instead of `select.pick_into`."""
+    def pick_into(self, local, reference, into):
+        """Instead of `Local.pick_into`."""
         return self.used(reference, into)
 
     def rows(self):
@@ -132,13 +132,16 @@ def recording():
     def pick(local, reference):
         return record.pick(local, reference)
 
+    def pick_into(local, reference, into):
+        return record.pick_into(local, reference, into)
+
     with ExitStack() as stack:
         for module, name in MAKERS:
             made = record.making(getattr(module, name))
             stack.enter_context(mock.patch.object(module, name, made))
         stack.enter_context(mock.patch.dict(os.environ, {"ONEFOLD_KERNELS": "triton"}))
         stack.enter_context(mock.patch.object(op_module.Local, "pick", pick))
-        stack.enter_context(mock.patch.object(in_place, "pick_into", record.pick_into))
+        stack.enter_context(mock.patch.object(op_module.Local, "pick_into", pick_into))
         stack.enter_context(record)
         yield record
     dispatch_plan.clear_plans()

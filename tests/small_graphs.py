@@ -1,5 +1,6 @@
 """Graphs that several tests use: one predicts, the other trains."""
 
+import onefold as flow
 from onefold import nn
 
 
@@ -24,3 +25,11 @@ class SquareMean(nn.Graph):
         loss = self.model(x).square().mean()
         loss.backward()
         return loss
+
+
+class SquareMeanSGD(SquareMean):
+    """The same with SGD, perhaps in mixed precision."""
+
+    def __init__(self, model, amp=False):
+        super().__init__(model, flow.optim.SGD(model.parameters(), lr=0.1))
+        self.config.enable_amp(amp, dtype=flow.bfloat16)

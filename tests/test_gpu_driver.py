@@ -273,7 +273,7 @@ def test_a_program_from_the_command_line(tmp_path):
 
 def test_a_program_with_a_problem(tmp_path, monkeypatch, capsys):
     program = tmp_path / "program.py"
-    program.write_text(f"{PROGRAM}\nimport test_gpu_driver as tests\n{BROKEN}")
+    program.write_text(f"{PROGRAM}\nimport test_gpu_driver as tests\n{BROKEN}\nsys.exit(0)")
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "test_gpu_driver", sys.modules[__name__])

@@ -9,6 +9,7 @@ from captured_updates import ON_THE_HOST, RECORDED, Fit, names
 import onefold as flow
 from onefold import nn
 from onefold.graph.cuda_graphs.captured_calls import CapturedCalls
+from onefold.graph.cuda_graphs.static_values import StaticValues
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
 from onefold.optim.rule_optimizer import updates_by_rule
 from onefold.testing.gpu_driver import GpuDriver
@@ -194,7 +195,7 @@ def test_draws_that_the_host_numbers(monkeypatch):
 
 
 def test_inputs_that_are_not_copied(monkeypatch):
-    monkeypatch.setattr(CapturedCalls, "_fill", lambda self, place, places: None)
+    monkeypatch.setattr(StaticValues, "fill", lambda self, place, places: None)
     graph = Step()
     with GpuDriver("none") as gpu:
         for _ in range(4):

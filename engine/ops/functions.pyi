@@ -2026,7 +2026,7 @@ def lp_pool1d(
     stride: int | Sequence[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """torch.lp_pool1d on every shard; see torch's documentation."""
+    """The root of the sum of powers (`norm_type`) of each window of the last 1 dims, as in torch."""
 
 def lp_pool2d(
     input: Tensor,
@@ -2035,7 +2035,7 @@ def lp_pool2d(
     stride: int | Sequence[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """torch.lp_pool2d on every shard; see torch's documentation."""
+    """The root of the sum of powers (`norm_type`) of each window of the last 2 dims, as in torch."""
 
 def lp_pool3d(
     input: Tensor,
@@ -2044,7 +2044,7 @@ def lp_pool3d(
     stride: int | Sequence[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """torch.lp_pool3d on every shard; see torch's documentation."""
+    """The root of the sum of powers (`norm_type`) of each window of the last 3 dims, as in torch."""
 
 def lstm(
     input: Tensor,
@@ -2260,9 +2260,9 @@ def max_unpool1d(
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
-    output_size: int | Sequence[int] | None = None,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """torch.max_unpool1d on every shard; see torch's documentation."""
+    """Zeros with `input` at the places in its planes that `max_pool1d` gave, as in torch."""
 
 def max_unpool2d(
     input: Tensor,
@@ -2270,9 +2270,9 @@ def max_unpool2d(
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
-    output_size: int | Sequence[int] | None = None,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """torch.max_unpool2d on every shard; see torch's documentation."""
+    """Zeros with `input` at the places in its planes that `max_pool2d` gave, as in torch."""
 
 def max_unpool3d(
     input: Tensor,
@@ -2280,9 +2280,9 @@ def max_unpool3d(
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
-    output_size: int | Sequence[int] | None = None,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """torch.max_unpool3d on every shard; see torch's documentation."""
+    """Zeros with `input` at the places in its planes that `max_pool3d` gave, as in torch."""
 
 def maximum(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`maximum` of each element."""

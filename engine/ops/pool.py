@@ -13,7 +13,7 @@ from ...kernels.pool_ref import AvgSizes, MaxSizes
 from ..argument_types import Sizes
 from ..dispatcher import binary, several_of, unary
 from ..generated import register_variant
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op
 from ..signature import Axis, Rule, from_spec
@@ -73,6 +73,14 @@ class PoolGrad(Pool):
 
     def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
         return super().bind(local, attrs._replace(shape=local.output_shape()))
+
+
+def check_gradient(own: Shape, pool: Pool, shape: Shape, attrs: Attributes) -> None:
+    """Check that dy has the shape of the pooling's result, since torch's kernels do not look."""
+    if 0 not in own:
+        expected = tuple(pool.kernel(torch.empty(shape, device="meta"), *attrs).shape)
+        if tuple(own) != expected:
+            raise ShapeError(f"gradient of shape {tuple(own)}, not {expected}")
 
 
 class MaxPool(Pool):
@@ -147,7 +155,7 @@ class AvgPool(Pool):
         self.adaptive = adaptive
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:
-        grads = _adaptive_grad if self.adaptive else _avg_grad
+        grads = _adaptive_grad if self.adaptive else avg_grad
         return (grads[attrs.planes](dy, tuple(x.shape), *attrs),)
 
 
@@ -162,17 +170,13 @@ class AvgPoolGrad(PoolGrad):
         self.pool = pool
 
     def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
-        own, shape = tuple(local.input_shape(0)), local.output_shape()
-        if 0 not in own:
-            expected = tuple(self.pool.kernel(torch.empty(shape, device="meta"), *attrs[1:]).shape)
-            if own != expected:  # torch's kernels do not look
-                raise ShapeError(f"gradient of shape {own}, not {expected}")
+        check_gradient(local.input_shape(0), self.pool, local.output_shape(), attrs[1:])
         return super().bind(local, attrs)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, g: Meta, attrs: PoolGradAttributes
     ) -> Gradients:
-        pools = adaptive_avg if self.pool.adaptive else _avg
+        pools = adaptive_avg if self.pool.adaptive else avg
         return (pools[attrs.planes](dy, *attrs[1:]),)
 
 
@@ -182,8 +186,8 @@ _ADAPTIVE = {planes: AvgPool(True, planes) for planes in (2, 3)}
 _max, adaptive_max = (several_of(MaxPool(adaptive), "x") for adaptive in (False, True))
 _max_grad = {adaptive: binary(MaxPoolGrad(adaptive)) for adaptive in (False, True)}
 _max_take = {adaptive: binary(MaxPoolTake(adaptive)) for adaptive in (False, True)}
-_avg = {planes: unary(op) for planes, op in _AVG.items()}
-_avg_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _AVG.items()}
+avg = {planes: unary(op) for planes, op in _AVG.items()}
+avg_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _AVG.items()}
 adaptive_avg = {planes: unary(op) for planes, op in _ADAPTIVE.items()}
 _adaptive_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _ADAPTIVE.items()}
 
@@ -206,9 +210,10 @@ def _of_planes(sizes: Sizes, dims: int, what: str, fill: int) -> Ints:
     return (fill, *found) if dims == 1 else found
 
 
-def _windows(
+def windows_of(
     dims: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes
 ) -> tuple[Ints, Ints, Ints]:
+    """Size, stride and padding of windows, as torch's functions take them."""
     size = _of_planes(kernel_size, dims, "kernel_size", 1)
     step = size
     if stride is not None and stride != ():
@@ -216,7 +221,7 @@ def _windows(
     return size, step, _of_planes(padding, dims, "padding", 0)
 
 
-def _max_pool(
+def max_pool(
     dims: int,
     input: Tensor,
     kernel_size: Sizes,
@@ -226,9 +231,10 @@ def _max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Pooled:
+    """`max_pool1d`, `max_pool2d` or `max_pool3d`."""
     x = as_planes(input, dims, f"max_pool{dims}d")
     spread = _of_planes(dilation, dims, "dilation", 1)
-    sizes = (*_windows(dims, kernel_size, stride, padding), spread, ceil_mode)
+    sizes = (*windows_of(dims, kernel_size, stride, padding), spread, ceil_mode)
     y, indices = _max(x, max(dims, 2), sizes)
     if dims == 1:
         y = squeeze(y, -2)
@@ -245,10 +251,10 @@ _MAX_POOL2D = """
     """
 _ALIKE = "The maximum of each window of {}; see `max_pool2d`."
 
-max_pool1d = register_variant("max_pool1d", _max_pool, 1, _ALIKE.format("(N, C, L) or (C, L)"))
-max_pool2d = register_variant("max_pool2d", _max_pool, 2, _MAX_POOL2D)
+max_pool1d = register_variant("max_pool1d", max_pool, 1, _ALIKE.format("(N, C, L) or (C, L)"))
+max_pool2d = register_variant("max_pool2d", max_pool, 2, _MAX_POOL2D)
 max_pool3d = register_variant(
-    "max_pool3d", _max_pool, 3, _ALIKE.format("(N, C, D, H, W) or (C, D, H, W)")
+    "max_pool3d", max_pool, 3, _ALIKE.format("(N, C, D, H, W) or (C, D, H, W)")
 )
 
 
@@ -262,7 +268,7 @@ def _with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Pooled:
-    return _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 for _dims in (1, 2, 3):
@@ -285,8 +291,8 @@ def _avg_pool(
     divisor_override: int | None = None,
 ) -> Tensor:
     x = as_planes(input, dims, f"avg_pool{dims}d")
-    windows = _windows(dims, kernel_size, stride, padding)
-    return _avg[dims](x, dims, (*windows, ceil_mode, count_include_pad, divisor_override))
+    windows = windows_of(dims, kernel_size, stride, padding)
+    return avg[dims](x, dims, (*windows, ceil_mode, count_include_pad, divisor_override))
 
 
 _AVG_POOL2D = """
@@ -315,5 +321,5 @@ def avg_pool1d(
 ) -> Tensor:
     """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
     x = as_planes(input, 1, "avg_pool1d")
-    windows = _windows(1, kernel_size, stride, padding)
-    return squeeze(_avg[2](x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)
+    windows = windows_of(1, kernel_size, stride, padding)
+    return squeeze(avg[2](x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)

@@ -216,12 +216,6 @@ grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners): lead
 grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0): lead 1
-lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 1
-lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 2
-lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False): but 3
-max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None): but 1
-max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None): but 2
-max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None): but 3
 pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False): but 1
 pdist(input, p=2.0): none
 """

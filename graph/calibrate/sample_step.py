@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from ..compiled_graph import Compiled, State, compile_graph
 from ..graph_config import GraphConfig
 from ..stored_layouts import StoredLayouts
 from ..zero import Zero
+from .compute_probes import PASSED
 
 _VOCABULARY = 256
 _LAYERS = 2
@@ -41,14 +42,27 @@ def sample_step(width: int, batch: int, length: int) -> tuple[Compiled, list[Ten
     return compiled, inputs
 
 
-def optimizer_step(compiled: Compiled) -> tuple[Callable[[], object], int]:
-    """A step of torch's fused AdamW on the program's parameters, and the bytes that it moves."""
-    params = [torch.nn.Parameter(v.tensor.shards[0].detach()) for v in compiled.program.variables]
+class OptimizerStep:
+    """Steps of torch's fused AdamW on parameters as a program has, and the bytes that one moves.
+
+    There are several sets in turn: in a training step much else passes through the caches.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        values = [variable.tensor.shards[0] for variable in compiled.program.variables]
+        self.nbytes = _MOVED * sum(value.nbytes for value in values)
+        steps = [_optimizer(values).step for _ in range(max(1, PASSED // self.nbytes))]
+        self._turns = cycle(steps)
+
+    def __call__(self) -> None:
+        next(self._turns)()
+
+
+def _optimizer(values: Sequence[torch.Tensor]) -> torch.optim.AdamW:
+    params = [torch.nn.Parameter(value.detach().clone()) for value in values]
     for param in params:
         param.grad = torch.zeros_like(param)
-    count = sum(prod(param.shape) for param in params)
-    step: Callable[[], object] = torch.optim.AdamW(params, fused=True).step
-    return step, _MOVED * 4 * count
+    return torch.optim.AdamW(params, fused=True)
 
 
 def _parameter(*shape: int) -> Tensor:

@@ -12,11 +12,13 @@ from ...engine.ops.creation import Source
 from ...engine.ops.dropout import DropoutKey, DropoutOp
 from ..ir import HOST, UPDATE, ProgramStep
 from ..passes.fuse_dropout import FusedDropout
+from .captured_boxing import CapturedBoxing, boxings, counted, leave_out
 
 # Sources that make the same in every call.
 _CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
 # Ops whose kernels can read the numbers of a draw from the device's memory.
 _READ_DRAWS = {DropoutOp, FusedDropout, Attention, AttentionGrad}
+_OPTION = "config.enable_cuda_graph(communication=True) captures collectives of NCCL"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Where:
     device_type: str = "cuda"
     launched: bool = False  # whether boxing communicates with other processes
     draws_in_memory: bool = True  # whether kernels can read the numbers of random draws there
+    between: str = _OPTION  # why communication is not captured; empty if it is
+
+    @property
+    def captures_communication(self) -> bool:
+        return self.launched and not self.between
 
 
 @dataclass(frozen=True)
@@ -34,17 +41,27 @@ class Segment:
 
     steps: Sequence[int]
     reasons: Sequence[str] = field(default=())  # why they are not captured; empty if they are
+    communication: Sequence[CapturedBoxing] = ()  # what is captured of it, in turn
 
     @property
     def captured(self) -> bool:
         return not self.reasons
+
+    @property
+    def collectives(self) -> list[str]:
+        """The kinds of what is captured, in the order in which ranks communicate."""
+        return [kind for each in self.communication for kind in each.kinds]
 
 
 # Why a step is not captured, in the order in which reasons are looked for.
 Rule = Callable[[ProgramStep, Where], bool]
 RULES: tuple[tuple[Rule, str], ...] = (
     (
-        lambda step, where: where.launched and step.start is not None,
+        lambda step, where: (
+            where.launched
+            and bool(where.between)
+            and (step.start is not None or step.exchanges is not None)
+        ),
         "communicates with other processes",
     ),
     (
@@ -67,7 +84,8 @@ RULES: tuple[tuple[Rule, str], ...] = (
 
 def reason(step: ProgramStep, where: Where) -> str:
     """Why a step is not captured; an empty text if it is."""
-    return step.host or next((text for rule, text in RULES if rule(step, where)), "")
+    found = step.host or next((text for rule, text in RULES if rule(step, where)), "")
+    return f"{found}: {where.between}" if found == RULES[0][1] else found
 
 
 def _is_number(step: ProgramStep, meta: Meta | None) -> bool:
@@ -100,13 +118,25 @@ def is_constant(step: ProgramStep) -> bool:
     return is_source(step) and step.name in _CONSTANT
 
 
+def communication_of(steps: Sequence[ProgramStep], where: Where) -> list[CapturedBoxing]:
+    """What would be captured of the communication, if the steps between are: equal on all ranks."""
+    found = boxings(steps) if where.captures_communication else []
+    return [each for each in found if each.is_collective]
+
+
 def segments_of(steps: Sequence[ProgramStep], where: Where) -> list[Segment]:
     """The steps but the sources and the host's, in segments that are captured or not."""
+    texts = dict(_reasons(steps, where))
+    communication = boxings(steps) if where.captures_communication else []
+    leave_out(texts, communication)
     found = []
-    for _, group in groupby(_reasons(steps, where), lambda pair: bool(pair[1])):
+    for _, group in groupby(texts.items(), lambda pair: bool(pair[1])):
         pairs = list(group)
         reasons = tuple(dict.fromkeys(text for _, text in pairs if text))
-        found.append(Segment(tuple(index for index, _ in pairs), reasons))
+        numbers = tuple(index for index, _ in pairs)
+        first, last = numbers[0], numbers[-1]
+        inside = [each for each in communication if not reasons and first <= each.begin <= last]
+        found.append(Segment(numbers, reasons, inside))
     return found
 
 
@@ -128,7 +158,8 @@ def summary(steps: Sequence[ProgramStep], segments: Sequence[Segment]) -> str:
     for segment in segments:
         names = [steps[index].name for index in segment.steps]
         if segment.captured:
-            lines.append(f"# CUDA graph: {len(names)} steps, {names[0]} to {names[-1]}")
+            with_them = f", with {counted(segment.collectives)}" if segment.communication else ""
+            lines.append(f"# CUDA graph: {len(names)} steps, {names[0]} to {names[-1]}{with_them}")
         else:
             shown = ", ".join(dict.fromkeys(names))
             lines.append(f"# between: {shown}: {'; '.join(segment.reasons)}")

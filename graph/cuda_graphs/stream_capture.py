@@ -31,6 +31,10 @@ class Capturer(Protocol):
         """
         ...
 
+    def finished(self, device: torch.device | None) -> Callable[[], bool]:
+        """What tells whether all that was launched on a device so far is done."""
+        ...
+
 
 class CudaCapturer:
     """Captures by CUDA's stream capture. All graphs allocate in one pool of their own."""
@@ -55,6 +59,10 @@ class CudaCapturer:
             with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
                 result = function()
         return graph.replay, result
+
+    def finished(self, device: torch.device | None) -> Callable[[], bool]:
+        done: Callable[[], bool] = torch.cuda.current_stream(device).record_event().query
+        return done
 
 
 def failure(error: Exception) -> Exception:

@@ -74,7 +74,7 @@ def _path_of(hardware: str | Path) -> Path:
 
 def _hardware(table: _Table) -> Hardware:
     memory, host, launch = (table.inner(name) for name in ("memory", "host", "launch"))
-    efficiency = table.inner("efficiency")
+    efficiency, overlap = table.inner("efficiency"), table.inner("overlap")
     found = Hardware(
         name=table.text("name"),
         peak=table.inner("peak").rates(),
@@ -82,18 +82,20 @@ def _hardware(table: _Table) -> Hardware:
         memory_bandwidth=memory.number("bandwidth", "bytes per second"),
         launch=launch.number("op", "seconds", zero=True),
         launches_ahead=launch.switch("ahead"),
-        contention=table.inner("overlap").number("contention", "a factor", least=1.0),
+        contention=overlap.number("contention", "a factor", least=1.0),
         matmul=efficiency.curve("matmul", "flop"),
         attention=efficiency.curve("attention", "flop"),
         memory=efficiency.curve("memory", "bytes"),
         links=_links(table),
+        collective_launch=launch.number("collective", "seconds", zero=True),
+        skew=overlap.number("skew", "a share", zero=True),
         narrow=efficiency.number("narrow", "the length of a dim", zero=True),
         context_bytes=int(memory.number("context", "bytes", zero=True)),
         communicator_bytes=int(memory.number("communicator", "bytes", zero=True)),
         host_bandwidth=host.number("bandwidth", "bytes per second"),
         ops=table.inner("ops").factors() if table.has("ops") else {},
     )
-    for each in (memory, host, launch, efficiency, table):
+    for each in (memory, host, launch, overlap, efficiency, table):
         each.end()
     return found
 

@@ -73,6 +73,9 @@ class Hardware:
     attention: Curve  # the same for fused attention
     memory: Curve  # share of the memory's bandwidth, by bytes read and written
     links: tuple[Link, ...]  # from the closest ranks to the farthest
+    collective_launch: float = 0.0  # of the host, to begin a message or collective
+    # Of the compute between two collectives, what a rank waits for slower ranks in the second.
+    skew: float = 0.0
     narrow: float = 0.0  # a product with a dim of this length takes twice as long as its flop say
     context_bytes: int = 0  # of the device's memory, for its driver, kernels and libraries
     communicator_bytes: int = 0  # the same for each group of ranks that communicates

@@ -26,8 +26,15 @@ def as_toml(hardware: Hardware, comment: str = "") -> str:
     }
     lines += _table("memory", memory)
     lines += _table("host", {"bandwidth": hardware.host_bandwidth})
-    lines += _table("launch", {"op": hardware.launch, "ahead": hardware.launches_ahead})
-    lines += _table("overlap", {"contention": hardware.contention})
+    lines += _table(
+        "launch",
+        {
+            "op": hardware.launch,
+            "collective": hardware.collective_launch,
+            "ahead": hardware.launches_ahead,
+        },
+    )
+    lines += _table("overlap", {"contention": hardware.contention, "skew": hardware.skew})
     efficiency = {
         "matmul": hardware.matmul,
         "narrow": hardware.narrow,

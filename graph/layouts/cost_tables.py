@@ -57,6 +57,12 @@ class CostTables:
         """Some rows of a table."""
         return self._make(("selected", table, rows), lambda: self.arrays[table][list(rows)])
 
+    def block(self, table: int, rows: tuple[int, ...], columns: tuple[int, ...]) -> int:
+        """Some rows and columns of a table."""
+        return self._make(
+            ("block", table, rows, columns), lambda: self.arrays[table][np.ix_(rows, columns)]
+        )
+
     def row(self, table: int) -> int:
         """The first row of a table."""
         return self._make(("row", table), lambda: self.arrays[table][0])

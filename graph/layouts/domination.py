@@ -17,25 +17,32 @@ _SIZE = 1 << 21  # entries of the largest comparison of a node's states
 
 
 class Reduced:
-    """A network's tables, of the states that are left. Nodes with one state have no edges."""
+    """A network's tables, of the states that are left. Nodes with one state have no edges.
+
+    From the start those are left that `rows` has for a node, or all for None.
+    """
 
     def __init__(
-        self, tables: CostTables, costs: Sequence[int], edges: Mapping[tuple[int, int], int]
+        self,
+        tables: CostTables,
+        costs: Sequence[int],
+        edges: Mapping[tuple[int, int], int],
+        rows: Sequence[tuple[int, ...] | None] | None = None,
     ) -> None:
         self.tables = tables
         self.costs = list(costs)
         self.kept = [tuple(range(tables.arrays[number].size)) for number in costs]
+        for node, some in enumerate(rows or ()):
+            if some is not None and len(some) < len(self.kept[node]):
+                self.kept[node] = some
+                self.costs[node] = tables.selected(costs[node], some)
         # Of each node, by neighbour: the table with the node's own states as rows.
         self.around: list[dict[int, int]] = [{} for _ in costs]
         for (a, b), number in edges.items():
-            self.around[a][b] = number
-            self.around[b][a] = tables.transposed(number)
+            own = number if rows is None else tables.block(number, self.kept[a], self.kept[b])
+            self.around[a][b] = own
+            self.around[b][a] = tables.transposed(own)
         self._known: dict[object, tuple[int, ...] | None] = {}
-
-    def only(self, node: int, rows: tuple[int, ...]) -> None:
-        """Leave out all other states of a node."""
-        if len(rows) < len(self.kept[node]):
-            self._keep(node, rows)
 
     def run(self) -> None:
         """Leave out states until no state is dominated."""

@@ -11,23 +11,27 @@ Rish, "Mini-buckets: a general scheme for bounded inference" (2003).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf, log, prod
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .cost_network import CostNetwork, Solution, States
+from .cost_network import CostNetwork, Costs, Solution, States
 from .cost_tables import CostTables
 from .domination import Reduced
 
 TABLE_SIZE = 1 << 26  # entries of the largest sum of tables
 _GROUP_SIZE = 1 << 22  # the same, where that is not enough for the exact minimum
-_PART = 1 << 20  # entries of a part of a sum
+_LARGER = 4  # times as many, to close a small gap; a wide one takes the largest sums
+_WIDE = 0.05  # relative: what a gap between cost and bound is wide from
+_SMALL = 1e-3  # the same, of one that is not worth closing
+_PART = 1 << 16  # entries of a part of a sum
+_LOOPED = 16  # entries for each state of a node from which its states are taken one by one
 _SWEEPS = 16
 _LEAST = 1e-6  # relative: a smaller gain is not worth another round
+_SAME = 1e-9  # relative: sums that differ by rounding alone
+_TINY = 1e-300
 _DONE = (-inf, -inf)
 
 Scope: TypeAlias = tuple[int, ...]  # the nodes over whose states a table is
@@ -39,7 +43,7 @@ def solve(network: CostNetwork, table_size: int = TABLE_SIZE) -> Solution:
 
     Its `lower_bound` equals its cost where no table needed more than `table_size` entries.
     """
-    return Solver(network, table_size).solve()
+    return Solver(network, table_size).solve(close=True)
 
 
 class Solver:
@@ -56,14 +60,30 @@ class Solver:
             known = self._edges.get(pair)
             self._edges[pair] = number if known is None else tables.added(known, number)
 
-    def solve(self, price: float = 0.0, start: States | None = None) -> Solution:
+    def solve(
+        self, price: float = 0.0, start: States | None = None, close: bool = False
+    ) -> Solution:
         """The least sum of costs and of memory at a price.
 
-        Where it is not known to be the least, it is no more than that of `start`.
+        Where it is not known to be the least, it is no more than that of `start`. With `close` a
+        gap to the lower bound is made smaller where larger tables do that.
         """
         costs = self._priced(price)
-        bound, states, exact = self._eliminate(Reduced(self.tables, costs, self._edges))
-        if not exact:
+        size = _GROUP_SIZE
+        reduced = Reduced(self.tables, costs, self._edges)
+        reduced.run()
+        elimination = _Elimination(reduced, self.table_size)
+        bound, states = elimination.run(size), elimination.states()
+        if not elimination.exact:
+            states = improved(self.network, states, price)
+            gap = 1 - bound / max(self._total(states, price), _TINY)
+            if close and gap > _SMALL and size < self.table_size:
+                size = self.table_size if gap > _WIDE else _LARGER * size
+                bound = max(bound, elimination.run(size))
+                others = elimination.states()
+                states = min(others, states, key=lambda each: self._total(each, price))
+        exact = elimination.exact
+        if not exact and bound < self._total(states, price) * (1 - _SAME):
             starts = [states] if start is None else [states, start]
             found = [self._descend(each, price, costs) for each in starts]
             states = min(found, key=lambda each: self._total(each, price))
@@ -83,27 +103,28 @@ class Solver:
     def _total(self, states: States, price: float) -> float:
         return self.network.total(states) + price * self.network.used(states)
 
-    def _eliminate(self, reduced: Reduced, rough: bool = False) -> tuple[float, States, bool]:
-        """A lower bound, the states, and whether they are the best."""
-        reduced.run()
-        elimination = _Elimination(reduced, self.table_size, rough)
-        bound = elimination.run()
-        return bound, elimination.states(), elimination.exact
-
     def _descend(self, states: States, price: float, costs: Sequence[int]) -> States:
         """Better states, each the best of a family, as long as there are some."""
         states = improved(self.network, states, price)
         least = self._total(states, price)
         families = self.network.families
         count = max(map(len, families), default=0)
+        known: dict[tuple[int, int], tuple[int, ...]] = {}
         failed = turn = 0
         while failed < count:
-            reduced = Reduced(self.tables, costs, self._edges)
+            rows: list[tuple[int, ...] | None] = [None] * len(families)
             for node, numbers in enumerate(families):
                 if turn % count < len(numbers):
                     own = numbers[turn % count]
-                    reduced.only(node, tuple(np.flatnonzero(own == own[states[node]]).tolist()))
-            found = self._eliminate(reduced, rough=True)[1]
+                    key = id(own), int(own[states[node]])
+                    if key not in known:
+                        known[key] = tuple(np.flatnonzero(own == key[1]).tolist())
+                    rows[node] = known[key]
+            reduced = Reduced(self.tables, costs, self._edges, rows)
+            reduced.run()
+            elimination = _Elimination(reduced, self.table_size, rough=True)
+            elimination.run(_GROUP_SIZE)
+            found = elimination.states()
             cost = self._total(found, price)
             turn += 1
             if cost < least * (1 - _LEAST):
@@ -113,18 +134,8 @@ class Solver:
         return states
 
 
-@dataclass(frozen=True, slots=True)
-class _Eliminated:
-    """A node, and its best state by the states of others, or the tables that decide it."""
-
-    node: int
-    scope: Scope
-    best: NDArray[np.uint16] | None
-    factors: Sequence[Factor] = ()
-
-
 class _Elimination:
-    """One run over a reduced network; in a `rough` order where nodes have few states."""
+    """Runs over a reduced network; in a `rough` order where nodes have few states."""
 
     def __init__(self, reduced: Reduced, table_size: int, rough: bool = False) -> None:
         self.tables: CostTables = reduced.tables
@@ -133,37 +144,44 @@ class _Elimination:
         self.sizes = [len(kept) for kept in reduced.kept]
         self.exact = True
         self.rough = rough
-        self._factors: list[Factor] = []
-        self._of: list[set[int]] = [set() for _ in self.sizes]
         self._around = [set(around) for around in reduced.around]
         self._logs = [log(size) for size in self.sizes]
-        self._done: list[_Eliminated] = []
-        self._known: dict[object, tuple[int, NDArray[np.uint16]]] = {}
-        for node, number in enumerate(reduced.costs):
-            self._add((node,), number)
-        for node, around in enumerate(reduced.around):
-            for other, number in around.items():
-                if node < other:
-                    self._add((node, other), number)
+        self._known: dict[object, int] = {}
+        self._order = self._ordered()
+        self._turns = {node: turn for turn, (node, _) in enumerate(self._order)}
+        self._buckets: list[list[Factor]] = []  # of each node
+        self._done: list[tuple[int, Sequence[Factor]]] = []  # nodes, and the tables they stood in
 
     def _add(self, scope: Scope, number: int) -> None:
-        for node in scope:
-            self._of[node].add(len(self._factors))
-        self._factors.append((scope, number))
+        """Add a table to those of the node of its scope that is eliminated first."""
+        self._buckets[min(scope, key=self._turns.__getitem__)].append((scope, number))
 
-    def run(self) -> float:
-        """Eliminate all nodes; returns the lower bound."""
-        order = self._order()
-        sizes = [prod([self.sizes[n] for n in (node, *around)]) for node, around in order]
+    def run(self, group_size: int) -> float:
+        """Eliminate all nodes; returns the lower bound.
+
+        If one sum needs more entries than the largest table may have, all take `group_size`.
+        """
+        self._buckets, self._done, self.exact = [[] for _ in self.sizes], [], True
+        for node, number in enumerate(self.reduced.costs):
+            if node in self._turns:
+                self._add((node,), number)
+        for node, edges in enumerate(self.reduced.around):
+            for other, number in edges.items():
+                if node < other:
+                    self._add((node, other), number)
+        sizes = [prod([self.sizes[n] for n in (node, *around)]) for node, around in self._order]
         if max(sizes, default=1) > self.table_size:
-            self.group_size = min(self.table_size, _GROUP_SIZE)
-        return sum([self._eliminate(node, around) for node, around in order])
+            self.group_size = min(self.table_size, group_size)
+        # A node with one state has no edges.
+        alone = [n for n, size in enumerate(self.sizes) if size == 1]
+        bound = sum([self.tables.arrays[self.reduced.costs[n]].item() for n in alone])
+        return sum([self._eliminate(node, around) for node, around in self._order], bound)
 
-    def _order(self) -> list[tuple[int, list[int]]]:
+    def _ordered(self) -> list[tuple[int, list[int]]]:
         """The order of elimination, with the neighbours that each node then has."""
         order: list[tuple[int, list[int]]] = []
-        current = [self._rank(node) for node in range(len(self.sizes))]
-        heap = [(rank, node) for node, rank in enumerate(current)]
+        current = {node: self._rank(node) for node, size in enumerate(self.sizes) if size > 1}
+        heap = [(rank, node) for node, rank in current.items()]
         heapify(heap)
         while len(order) < len(current):
             rank, node = heappop(heap)
@@ -174,10 +192,14 @@ class _Elimination:
             order.append((node, sorted(around)))
             touched = set(around)
             for other in around:
-                self._around[other] |= around
-                self._around[other] -= {node, other}
-                if not self.rough:
-                    touched |= self._around[other]
+                joined = self._around[other]
+                joined.discard(node)
+                fresh = around - joined
+                fresh.discard(other)
+                joined |= fresh
+                if not self.rough:  # who knows both ends of a new pair joins one pair less
+                    for each in fresh:
+                        touched |= joined & self._around[each]
             for other in touched:
                 rank = self._rank(other)
                 if rank != current[other]:
@@ -193,34 +215,35 @@ class _Elimination:
         Source: Kjaerulff, "Triangulation of graphs" (1990).
         """
         logs, around = self._logs, self._around[node]
+        size = round(logs[node] + sum([logs[other] for other in around]), 9)
+        if self.rough:
+            return 0.0, size
         new, rest = 0.0, set(around)
-        for other in () if self.rough else around:
+        for other in around:
             rest.discard(other)
             apart = rest - self._around[other]
             if apart:
                 new += logs[other] * sum([logs[each] for each in apart])
-        size = logs[node] + sum([logs[other] for other in around])
-        return round(new / max(logs[node], _LEAST), 9), round(size, 9)
+        return round(new / logs[node], 9), size
 
     def _eliminate(self, node: int, around: list[int]) -> float:
-        factors = [self._factors[each] for each in sorted(self._of[node])]
-        for each in list(self._of[node]):
-            for other in self._factors[each][0]:
-                self._of[other].discard(each)
+        factors = self._buckets[node]
         bound = 0.0
-        groups = self._groups(node, factors)
+        if prod([self.sizes[n] for n in (node, *around)]) <= self.group_size:
+            groups = [factors]
+        else:
+            groups = self._groups(node, factors)
         for group in groups:
             scope = tuple(sorted({other for nodes, _ in group for other in nodes} - {node}))
-            number, best = self._minimum(node, scope, group)
+            group.sort(key=lambda each: (each[1], [(n == node, n) for n in each[0]]))
+            number = self._minimum(node, scope, group)
             if scope:
                 self._add(scope, number)
             else:
                 bound += self.tables.arrays[number].item()
-            if len(groups) == 1:
-                self._done.append(_Eliminated(node, scope, best))
         if len(groups) > 1:
             self.exact = False
-            self._done.append(_Eliminated(node, tuple(around), None, factors))
+        self._done.append((node, factors if len(groups) > 1 else groups[0]))
         return bound
 
     def _groups(self, node: int, factors: list[Factor]) -> list[list[Factor]]:
@@ -237,51 +260,64 @@ class _Elimination:
                 found.append(({*factor[0]}, [factor]))
         return [group for _, group in found]
 
-    def _minimum(
-        self, node: int, scope: Scope, factors: Sequence[Factor]
-    ) -> tuple[int, NDArray[np.uint16]]:
-        """The table of the least sum over a node's states, and which states these are."""
+    def _minimum(self, node: int, scope: Scope, factors: Sequence[Factor]) -> int:
+        """The table of the least sum over a node's states."""
         order = {other: place for place, other in enumerate((*scope, node))}
-        relative = [(tuple([order[n] for n in nodes]), number) for nodes, number in factors]
-        key = tuple(sorted(relative, key=lambda each: (each[1], each[0])))
+        key = tuple([(tuple([order[n] for n in nodes]), number) for nodes, number in factors])
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._joined([self.sizes[n] for n in order], key)
+            least = self._joined([self.sizes[n] for n in order], key)
+            found = self._known[key] = self.tables.add(least)
         return found
 
-    def _joined(
-        self, sizes: Sequence[int], factors: Sequence[tuple[Scope, int]]
-    ) -> tuple[int, NDArray[np.uint16]]:
+    def _joined(self, sizes: Sequence[int], factors: Sequence[tuple[Scope, int]]) -> Costs:
         """The minimum over the last place of a sum of tables, part by part where it is large."""
+        count, *sizes = sizes[-1], *sizes[:-1]
         tables = []
         for places, number in factors:
             array = self.tables.arrays[number].transpose(np.argsort(places))
-            tables.append(array.reshape([s if i in places else 1 for i, s in enumerate(sizes)]))
-        least = np.empty(sizes[:-1])
-        best = np.empty(sizes[:-1], np.uint16)
-        rows = max(1, _PART * sizes[0] // prod(sizes)) if len(sizes) > 1 else 1
-        for first in range(0, sizes[0] if len(sizes) > 1 else 1, rows):
-            part = slice(first, first + rows) if len(sizes) > 1 else ...
-            total = np.zeros([*least[part].shape, sizes[-1]])
-            for table in tables:
-                total += table[part] if len(sizes) > 1 and table.shape[0] > 1 else table
-            chosen = total.argmin(-1)
-            best[part] = chosen
-            least[part] = np.take_along_axis(total, chosen[..., None], -1)[..., 0]
-        return self.tables.add(least), best
+            last = array.ndim - 1
+            array = np.ascontiguousarray(array.transpose(last, *range(last)))
+            tables.append(
+                array.reshape([-1, *[s if i in places else 1 for i, s in enumerate(sizes)]])
+            )
+        size = prod(sizes)
+        if size < _LOOPED * count:
+            small: Costs = sum(tables[1:], tables[0]).min(0).reshape(sizes)
+            return small
+        least = np.full(sizes, inf)
+        rows = max(1, _PART * sizes[0] // size)
+        for first in range(0, sizes[0], rows):
+            part = slice(first, first + rows)
+            some = [table[:, part] if table.shape[1] > 1 else table for table in tables]
+            here = least[part]
+            whole = np.empty_like(here)
+            for state in range(count):
+                total: Costs = some[0][state]
+                for table in some[1:-1]:
+                    total = total + table[state]
+                if len(some) > 1:
+                    total = np.add(total, some[-1][state], out=whole)
+                np.minimum(here, total, out=here)
+        return least
 
     def states(self) -> States:
         """The best states, from the node that was eliminated last to the first."""
-        chosen = np.zeros(len(self.sizes), np.intp)
-        for each in reversed(self._done):
-            if each.best is not None:
-                chosen[each.node] = each.best[tuple(chosen[list(each.scope)])]
-                continue
-            total = np.zeros(self.sizes[each.node])
-            for nodes, number in each.factors:
-                index = tuple([slice(None) if n == each.node else chosen[n] for n in nodes])
-                total = total + self.tables.arrays[number][index]
-            chosen[each.node] = int(total.argmin())
+        chosen = [0] * len(self.sizes)
+        known: dict[object, int] = {}
+        for node, factors in reversed(self._done):
+            key = tuple([
+                (number, tuple([None if n == node else chosen[n] for n in nodes]))
+                for nodes, number in factors
+            ])  # fmt: skip
+            best = known.get(key)
+            if best is None:
+                total = np.zeros(self.sizes[node])
+                for number, index in key:
+                    where = tuple([slice(None) if each is None else each for each in index])
+                    total = total + self.tables.arrays[number][where]
+                best = known[key] = int(total.argmin())
+            chosen[node] = best
         kept = self.reduced.kept
         return np.array([kept[node][state] for node, state in enumerate(chosen)], np.intp)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from ...distributed.world import shortened
 from ...errors import OnefoldValueError
 from ..garbage import uncollected
+from ..host_copies import OFFLOAD
 from ..ir import UPDATE, Program
 from ..memory_traffic import local_bytes
 from ..setting_checks import integer
@@ -44,6 +45,7 @@ class MemoryPlan:
     steps: int  # in a call, by which buffers begin and end
     states: int  # of `persistent`, what the optimizers keep
     buffers: Sequence[Buffer] = field(repr=False)  # of the call
+    host: int = 0  # bytes at most that activations take in host memory, in none of the others
 
     @cached_property
     def arena(self) -> Arena:
@@ -81,6 +83,8 @@ class MemoryPlan:
             ("  kept", self.kept, "outputs, when the last step is done"),
             ("total peak", self.total, ""),
         ]
+        if self.host:
+            rows.append(("on the host", self.host, "activations that wait for backward"))
         lines = [f"{name:<12}{nbytes:>18,}  {note}".rstrip() for name, nbytes, note in rows]
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
 
@@ -100,7 +104,7 @@ def plan_memory(
         events = call_events(program, rank, known)
     else:
         events = stage_events(stages, rank, known=known)
-    buffers = buffers_of(events)
+    buffers, away = _on_device(buffers_of(events), program)
     last = set(events[-1].freed) if events else set()
     states = (program if stages is None else stages.staged.end.program).states
     kept = [*(variable.value for variable in program.variables), *states]
@@ -120,7 +124,21 @@ def plan_memory(
         steps=len(events),
         states=sum(local_bytes(value.meta, rank) for value in states),
         buffers=buffers,
+        host=max(live_bytes(away, len(events)), default=0),
     )
+
+
+def _on_device(
+    buffers: Sequence[Buffer], program: Program
+) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
+    """The buffers in the memory of the device, and those of the host."""
+    copies = [step for step in program.steps if step.origin is OFFLOAD]
+    if not copies:
+        return buffers, ()
+    # The key of a buffer begins with the number of the value that it was made for.
+    away = {(value.number, None) for step in copies for value in step.outputs}
+    here = [buffer for buffer in buffers if buffer.key not in away]
+    return here, [buffer for buffer in buffers if buffer.key in away]
 
 
 def _check_rank(program: Program, rank: int) -> None:

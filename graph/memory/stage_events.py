@@ -12,6 +12,7 @@ from itertools import accumulate, count
 from ...engine.placement import Placement
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
+from ..stages.partition import Part
 from ..stages.stage_plan import Instruction, Message, StagePlan, placements_of
 from .liveness import Event
 from .program_events import Block, Lane, Work, events_of, planned
@@ -57,11 +58,14 @@ class _Events:
         self.count = plan.schedule.micro_batches
         self.work: list[Work | Block] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
+        self.common |= {total.number for total, _ in self.staged.program.carried}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
         self.added: dict[int, Value] = {}  # by the number of a sum
         self.spans: list[tuple[Action, int, int]] = []  # with the places of its work
         self.numbers = count(-1, -1)  # of values that only the plan has
         self.sums = plan.sums
+        self.carried = plan.carried
+        self.begun: set[Part] = set()  # of the segments with carried sums
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
@@ -139,7 +143,16 @@ class _Events:
             for transfer in self.staged.transfers:
                 if transfer.target == part:
                     self._add(transfer.step, lane)
-        self.work.append(Block(self.staged.segments[part], lane))
+        carried = self.carried.get(part, ())
+        if carried and part not in self.begun:
+            self.begun.add(part)
+            self.work.append(Block(self.staged.first(part), lane))
+            for total, value in carried:
+                self.work.append(Work(planned("same", [value], (total,), aliases=True), lane))
+                self.totals[value.number] = total, None
+                self.added[value.number] = value
+        else:
+            self.work.append(Block(self.staged.segments[part], lane))
         self._add_up(self.sums.get(part, ()), lane)
         self.spans.append((action, first, len(self.work)))
 

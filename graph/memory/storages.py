@@ -23,8 +23,10 @@ from ...engine.boxing.launched_steps import overwrites
 from ...engine.boxing.route_step import Route
 from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
-from ...engine.op import Local, Op
+from ...engine.op import Kernel, Local, Op
+from ..host_copies import FETCH, OFFLOAD, extent
 from ..ir import HOST, ProgramStep, Value
+from ..passes.accumulate_products import Accumulate
 from ..passes.in_place import placed_op
 
 _TRACED = (Value, type(None), bool, int, float, complex)
@@ -74,9 +76,11 @@ class _Followed(Local):
 
     __slots__ = ()
 
-    @property
-    def device_type(self) -> str:
-        return "cpu"
+    def pick(self, reference: Kernel) -> Kernel:
+        return reference
+
+    def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
+        return into
 
 
 class Storages:
@@ -118,6 +122,8 @@ class Storages:
             return found
         if step.origin is HOST:
             return tuple([Made(whole(v.meta, 0), -1, i, 0) for i, v in enumerate(step.outputs)])
+        if step.origin in (OFFLOAD, FETCH):
+            return (_copied(step.source.meta, forms[0]),)
         if not any(position is not None for position in positions):
             return (None,) * len(positions)
         kind = self._kind
@@ -127,6 +133,11 @@ class Storages:
         key = (step.origin, metas, made, step.attrs, place, tuple(forms), tuple(positions))
         found = self._known.get(key)
         if found is None:
+            if place is not None and isinstance(step.op, Accumulate):
+                form = forms[place]
+                assert form is not None
+                found = self._known[key] = (Made(form, place, 0, 0),)
+                return found
             # What a kernel draws at random it computes, data or not.
             traced = all(type(v) in _TRACED for v in step.inputs)
             position = positions[0] if len(set(positions)) == 1 else None
@@ -231,6 +242,13 @@ def _fake(form: Form, dtype: torch.dtype) -> torch.Tensor:
 def _new(meta: Meta, position: int, group: int = 0) -> Made:
     form = whole(meta, position)
     return Made(form, -1, group, prod(form.shape) * meta.dtype.itemsize)
+
+
+def _copied(meta: Meta, form: Form | None) -> Made | None:
+    """A copy of a shard, with the same strides."""
+    if form is None:
+        return None
+    return Made(form, -1, 0, extent(form.shape, form.strides) * meta.dtype.itemsize)
 
 
 def _plain(

@@ -154,7 +154,7 @@ class Groups:
             return f"{reader.name} reads {maker.outputs[0]!r} before"
         if not same_segment(maker, step):
             return f"{maker.outputs[0]!r} is made in another stage or pass"
-        if not _lies_alike(maker.outputs[0].meta, step.outputs[0].meta):
+        if not lies_alike(maker.outputs[0].meta, step.outputs[0].meta):
             return f"{maker.outputs[0]!r} has another shape or layout"
         return ""
 
@@ -229,7 +229,7 @@ def _widens(step: ProgramStep) -> bool:
     return step.outputs[0].meta.dtype.itemsize > step.source.meta.dtype.itemsize
 
 
-def _lies_alike(a: Meta, b: Meta) -> bool:
+def lies_alike(a: Meta, b: Meta) -> bool:
     """Whether every rank's shards of two values have one shape."""
     if a.shape != b.shape or a.placement is not b.placement or a.device != b.device:
         return False

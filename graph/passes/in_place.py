@@ -14,7 +14,7 @@ from ...engine.meta import Meta
 from ...engine.op import Bound, Kernel, Local, Op, required
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
-from ...kernels.select import pick_into
+from ..host_copies import FETCH, WAIT
 from ..ir import Program, ProgramStep, Value
 from .pass_utils import run_of
 
@@ -72,6 +72,8 @@ class _Memory:
     def _made(self, step: ProgramStep, value: Value) -> _Storage:
         if not step.aliases and (step.origin is not BOXING or _allocates(step)):
             return _Storage(value, step)
+        if step.origin is WAIT:
+            return self._of[step.source.number]
         if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
             self._other.add(value.number)
         storages = [self._of[each.number] for each in step.reads()]
@@ -116,7 +118,7 @@ def _allocates(step: ProgramStep) -> bool:
     if step.op is not None:
         return not step.aliases and step.op.num_outputs == 1
     if step.origin is not BOXING:
-        return False
+        return step.origin is FETCH
     given, (made,) = step.source, step.outputs
     plan = boxing.plan(given.meta, made.meta)
     return (
@@ -159,7 +161,7 @@ class InPlace(Op):
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         index, plain = self.index, local.pick(self.op.kernel)
-        into = pick_into(self.op.kernel, required(self.op.into), local.device_type)
+        into = local.pick_into(self.op.kernel, required(self.op.into))
 
         def kernel(*args: object) -> object:
             for arg in args:

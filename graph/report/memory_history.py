@@ -10,6 +10,7 @@ import numpy as np
 
 from ...engine.meta import Meta
 from ..compiled_graph import Compiled
+from ..host_copies import FETCH
 from ..ir import UPDATE, Program, ProgramStep, Value
 from ..memory.arena import aligned
 from ..memory.liveness import Buffer
@@ -211,6 +212,8 @@ def _gradients(program: Program) -> Iterable[tuple[int, str]]:
 def _kind(step: ProgramStep) -> str:
     if step.start is not None:
         return COMMUNICATION
+    if step.origin is FETCH:
+        return ACTIVATIONS
     if step.scope == UPDATE or (step.backward and not step.again):
         return GRADIENTS
     return ACTIVATIONS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from ...engine.boxing.boxes import volume
 from ...engine.boxing.boxing_steps import AllGather, AllReduce, BoxingStep, Exchange
@@ -31,6 +31,8 @@ class Communication:
     """What a boxing takes on one rank."""
 
     seconds: float = 0.0
+    # Of these, in which the host begins it and can do nothing else; 0 where it works ahead.
+    begun: float = 0.0
     # The bytes that it receives, by kind of collective and name of the farthest link.
     traffic: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -41,23 +43,18 @@ class Communication:
 
     @property
     def kind(self) -> str:
-        """The kinds of collectives; empty for none."""
-        return kinds_of(self.traffic)
+        """The kinds of collectives, with a plus between several; empty for none.
+
+        >>> Communication(0.1, 0.0, {("all_gather", "NVLink"): 8, ("all_to_all", "NVLink"): 8}).kind
+        'all_gather + all_to_all'
+        """
+        return " + ".join(dict.fromkeys(kind for kind, _ in self.traffic))
 
     def __add__(self, other: Communication) -> Communication:
         traffic = dict(self.traffic)
         for key, nbytes in other.traffic.items():
             traffic[key] = traffic.get(key, 0) + nbytes
-        return Communication(self.seconds + other.seconds, traffic)
-
-
-def kinds_of(traffic: Iterable[tuple[str, str]]) -> str:
-    """The kinds of collectives in pairs of a kind and a link, with a plus between several.
-
-    >>> kinds_of([("all_gather", "NVLink"), ("all_to_all", "NVLink"), ("all_gather", "Ethernet")])
-    'all_gather + all_to_all'
-    """
-    return " + ".join(dict.fromkeys(kind for kind, _ in traffic))
+        return Communication(self.seconds + other.seconds, self.begun + other.begun, traffic)
 
 
 class CommCosts:
@@ -77,7 +74,9 @@ class CommCosts:
         total = Communication()
         for step in steps:
             if rank in step.ranks:
-                total += self._of(step, rank, costs)
+                found = self._of(step, rank, costs)
+                # Only the first can begin before the end is waited for.
+                total += replace(found, begun=0.0) if total.begun else found
                 if not step.local:
                     group = () if isinstance(step, Route) else tuple(step.group(rank))
                     self.groups[rank].add(group)
@@ -105,7 +104,7 @@ class CommCosts:
         else:
             seconds = max(all_to_all(group, held * group.ranks) for group in spans)
             seconds += costs.moving(2 * (held + made))
-        return Communication(seconds, traffic)
+        return Communication(seconds, min(self.hardware.collective_launch, seconds), traffic)
 
     def spans(self, placement: Placement, axes: tuple[int, ...]) -> tuple[Span, ...]:
         """The different ways in which the groups along some axes of a mesh lie."""
@@ -130,7 +129,7 @@ class CommCosts:
             ends = {end for move in moves for end in (move.src, move.dst)} if whole else {rank}
             times = [self._messages(step, moves, each) for each in ends]
             mine = self._messages(step, moves, rank)
-            total += Communication(max(each.seconds for each in times), mine.traffic)
+            total += Communication(max(each.seconds for each in times), mine.begun, mine.traffic)
         return total
 
     def _messages(self, step: Route, moves: Sequence[Move], rank: int) -> Communication:
@@ -149,4 +148,4 @@ class CommCosts:
                     seconds = max(seconds, message(link, sum(sizes), len(sizes)))
                 if sizes and at == "dst":
                     traffic[step.kind, link.name] = sum(sizes)
-        return Communication(seconds, traffic)
+        return Communication(seconds, min(self.hardware.collective_launch, seconds), traffic)

@@ -15,7 +15,7 @@ from ..hardware import Hardware
 from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
 from ..stages.stage_plan import OF_ALL
-from .comm_costs import CommCosts, Communication, kinds_of
+from .comm_costs import CommCosts, Communication
 from .event_simulation import About, Stream, Task
 from .step_costs import Cost, StepCosts
 
@@ -29,26 +29,14 @@ class Amount:
     seconds: float = 0.0
     flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is computed again
     flop_again: float = 0.0
-    communication: float = 0.0  # seconds of boxings
-    traffic: Counter[tuple[str, str]] = field(default_factory=Counter)  # bytes by kind and link
-
-    @property
-    def received(self) -> int:
-        """Bytes of all kinds."""
-        return sum(self.traffic.values())
-
-    @property
-    def kind(self) -> str:
-        """The kinds of collectives; empty for none."""
-        return kinds_of(self.traffic)
+    moved: Communication = field(default_factory=Communication)  # by boxings
 
     def add(self, other: Amount) -> None:
         """Add another amount."""
         self.seconds += other.seconds
         self.flop.update(other.flop)
         self.flop_again += other.flop_again
-        self.communication += other.communication
-        self.traffic.update(other.traffic)
+        self.moved += other.moved
 
     def compute(self, cost: Cost, again: bool) -> None:
         """Add a step; `again` says whether it is a repetition, of a checkpoint."""
@@ -61,8 +49,7 @@ class Amount:
     def communicate(self, communication: Communication) -> None:
         """Add a boxing."""
         self.seconds += communication.seconds
-        self.communication += communication.seconds
-        self.traffic.update(communication.traffic)
+        self.moved += communication
 
 
 @dataclass(slots=True)
@@ -169,14 +156,20 @@ class Tasks:
 
     def amount(self, steps: Iterable[ProgramStep], index: int) -> Amount:
         """Steps one after the other, boxings too, where a rank takes part in them."""
-        found, costs = Amount(), self.works[index].costs
+        found, costs, since = Amount(), self.works[index].costs, 0.0
         for step in steps:
             if index not in self.taking_part(step):
                 continue
             if step.start is not None:
-                found.communicate(self.boxing(step, index))
+                boxing = self.boxing(step, index)
+                found.communicate(boxing)
+                if boxing.traffic:
+                    found.seconds += self.hardware.skew * since
+                    since = 0.0
                 continue
-            found.compute(costs.of(step), bool(step.again))
+            cost = costs.of(step)
+            found.compute(cost, bool(step.again))
+            since += cost.seconds
             if step.name in OF_ALL:
                 found.communicate(self.number_of_all())
         return found

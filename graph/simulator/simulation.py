@@ -215,12 +215,12 @@ def _group(
     plan = None if compiled is None else compiled.memory(work.rank)
     return RankTimes(
         ranks=work.ranks,
-        compute=done.seconds - done.communication,
-        communication=done.communication,
+        compute=done.seconds - done.moved.seconds,
+        communication=done.moved.seconds,
         waiting=timeline.makespan - timeline.busy.get(index, 0.0),
         flop=dict(done.flop),
         flop_again=done.flop_again,
-        traffic=dict(done.traffic),
+        traffic=done.moved.traffic,
         memory=None if plan is None else plan.total + reserved,
         moment="" if plan is None else plan.moment,
         reserved=reserved,

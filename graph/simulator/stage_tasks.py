@@ -18,8 +18,6 @@ from .comm_costs import Communication
 from .event_simulation import About
 from .rank_work import Amount, RankWork, Tasks
 
-GRADIENT_SUM = "gradient_sum"  # the name under which a machine's `ops` have these additions
-
 
 def add_stages(tasks: Tasks, plan: StagePlan) -> None:
     """Add what each rank does in a call."""
@@ -48,7 +46,7 @@ class _Adding:
             self.arriving.setdefault(transfer.target, []).append(index)
         self.sent: dict[tuple[int, int], list[int]] = {}  # tasks, by transfer and micro-batch
         self.waiting: list[tuple[int, Action]] = []  # tasks that wait for what they receive
-        self.amounts: dict[tuple[int, Part], Amount] = {}
+        self.amounts: dict[tuple[int, int], Amount] = {}  # by the identity of a segment's steps
         self.additions: dict[tuple[int, Part], float] = {}
         self.messages: dict[tuple[int, int], Communication] = {}
 
@@ -70,46 +68,62 @@ class _Adding:
                 self.waiting.append((number, each))
             elif each.kind == "send":
                 self._send(index, each)
+            else:
+                self._begin(index, each)
 
     def _action(self, index: int, action: Action) -> tuple[float, int]:
         """The seconds of an action, which is noted as done, and the bytes that it receives."""
         part, work = (action.kind, action.stage), self.tasks.works[index]
-        found = self.amounts.get((index, part))
+        begins, staged = action.micro_batch == 0, self.staged
+        steps = staged.first(part) if begins else staged.segments[part]
+        found = self.amounts.get((index, id(steps)))
         if found is None:
-            found = self.amounts[index, part] = self._amount(index, part)
+            found = self.amounts[index, id(steps)] = self._amount(index, part, steps)
         work.done.add(found)
-        if action.micro_batch == 0:
-            return found.seconds, found.received
+        if begins:
+            return found.seconds, found.moved.received
         if (index, part) not in self.additions:
             sums = self.sums.get(part, ())
             self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
-        return found.seconds + self.additions[index, part], found.received
+        return found.seconds + self.additions[index, part], found.moved.received
 
-    def _amount(self, index: int, part: Part) -> Amount:
+    def _amount(self, index: int, part: Part, steps: Sequence[ProgramStep]) -> Amount:
         work = self.tasks.works[index]
-        found = self.tasks.amount(self.staged.segments[part], index)
+        found = self.tasks.amount(steps, index)
         for at in self.arriving.get(part, ()):
             crossing, comm = self.crossings[at], self.tasks.comm
             moved = comm.of([crossing.route], work.rank, work.costs)
-            found.traffic.update(moved.traffic)
+            found.moved += Communication(traffic=moved.traffic)
             found.communicate(comm.of(crossing.after.steps, work.rank, work.costs))
         return found
 
     def _adding_up(self, work: RankWork, value: Value) -> float:
         """The seconds to add a gradient to its sum over the micro-batches."""
         nbytes = 3 * local_bytes(value.meta, work.rank)
-        seconds = work.costs.moving(nbytes) * self.tasks.hardware.ops.get(GRADIENT_SUM, 1.0)
-        return work.costs.launched(seconds)
+        return work.costs.launched(work.costs.moving(nbytes))
+
+    def _begin(self, index: int, each: Message) -> Communication:
+        """Add what the host of a rank does to begin a message; the message."""
+        work, crossing = self.tasks.works[index], self.crossings[each.transfer]
+        key = index, each.transfer
+        if key not in self.messages:
+            steps = (*crossing.before.steps, crossing.route)
+            self.messages[key] = self.tasks.comm.of(steps, work.rank, work.costs)
+        moved = self.messages[key]
+        if moved.begun:
+            name = f"begin {self.staged.transfers[each.transfer].value!r}, {each.micro_batch}"
+            about = About(each.kind, micro_batch=each.micro_batch)
+            self.tasks.add(index, "compute", name, moved.begun, about=about)
+        return moved
 
     def _send(self, index: int, each: Message) -> None:
         work, crossing = self.tasks.works[index], self.crossings[each.transfer]
         if work.rank not in crossing.route.placement.position:
             return
-        key = index, each.transfer
-        if key not in self.messages:
-            steps = (*crossing.before.steps, crossing.route)
-            self.messages[key] = self.tasks.comm.of(steps, work.rank, work.costs)
-        work.done.communicate(self.messages[key])
+        action = work.last.get("compute")
+        moved = self._begin(index, each)
+        late = 0.0 if action is None else self.tasks.tasks[action].seconds
+        work.done.communicate(moved)
         before = work.last.get("compute")
         _, sent = crossing.route.traffic(work.rank)
         nbytes = sent * crossing.route.before.dtype.itemsize
@@ -117,7 +131,7 @@ class _Adding:
             index,
             "communication",
             f"send {self.staged.transfers[each.transfer].value!r}, {each.micro_batch}",
-            self.messages[key].seconds,
+            moved.seconds - moved.begun + self.tasks.hardware.skew * late,
             () if before is None else (before,),
             about=About("send", nbytes=nbytes, micro_batch=each.micro_batch),
         )
@@ -137,13 +151,13 @@ class _Adding:
                 amount = self.tasks.amount([step], index)
                 self.tasks.works[index].done.add(amount)
                 meeting = self.tasks.meeting(step, index, ("end", at))
-                kind = "update" if step.start is None else amount.kind or "update"
-                about = About(kind, step.scope, amount.received)
+                kind = "update" if step.start is None else amount.moved.kind or "update"
+                about = About(kind, step.scope, amount.moved.received)
                 self.tasks.add(index, "compute", step.name, amount.seconds, (), meeting, about)
 
     def _in_turn(self, index: int, name: str, steps: Sequence[ProgramStep]) -> None:
         amount = self.tasks.amount(steps, index)
         self.tasks.works[index].done.add(amount)
         if amount.seconds:
-            about = About("inputs", nbytes=amount.received)
+            about = About("inputs", nbytes=amount.moved.received)
             self.tasks.add(index, "compute", name, amount.seconds, about=about)

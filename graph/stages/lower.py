@@ -17,10 +17,12 @@ class Lowered:
     """One segment, ready to run for any micro-batch."""
 
     calls: CallList
+    first: CallList  # of the first micro-batch
     random: bool  # whether any of the calls draws random numbers
     refreshed: list[int]  # places of variables that an earlier micro-batch may have changed
     assigns: list[tuple[int, int]]  # (place of a variable, place of its new value)
     sums: list[tuple[int, Value]]  # to add to the totals
+    carried: list[tuple[int, int, int]]  # totals that calls add to: places before, after; number
     dead: list[int]  # places to clear when the sums are taken
     drops: set[int]  # transfers from here after which their value is not needed any more
 
@@ -36,6 +38,7 @@ class _Lowering:
         self.staged = staged
         self.places = places
         self.sums = staged.sums_by_part()
+        self.carried = staged.carried_by_part()
         self.kept = staged.kept()
         self.last = _last_parts(staged)
         self.assigns = staged.assigns_after()
@@ -46,19 +49,23 @@ class _Lowering:
         steps = staged.segments[part]
         # By the number of a value that is sent from here, the last transfer of it.
         sent = {t.value.number: i for i, t in enumerate(staged.transfers) if t.source == part}
-        sums = self.sums.get(part, [])
-        later = sent.keys() | {value.number for value in sums}
+        sums, carried = self.sums.get(part, []), self.carried.get(part, [])
+        totals = [*sums, *(value for _, value in carried)]
+        later = sent.keys() | {value.number for value in totals}
         values = [v for step in steps for v in (*step.reads(), *step.outputs)]
         wanted = [v for v in values if v.number in later or not self._ends(v.number, part)]
+        calls, first = self.places.calls(steps, wanted), staged.first(part)
         return Lowered(
-            self.places.calls(steps, wanted),
+            calls,
+            calls if first is steps else self.places.calls(first, wanted),
             any(map(draws, steps)),
             [place(variable) for variable in self.refreshed.get(part, ())],
             [(place(variable), place(value)) for variable, value in self.assigns.get(part, ())],
             [(place(value), value) for value in sums],
+            [(place(before), place(value), value.number) for before, value in carried],
             [
                 place(value)
-                for value in sums
+                for value in totals
                 if value.number not in sent and self._ends(value.number, part)
             ],
             {i for number, i in sent.items() if self._ends(number, part)},

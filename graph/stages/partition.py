@@ -16,6 +16,7 @@ from ...engine.ops.dropout import DropoutKey
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, ProgramStep, Value, show
 from ..micro_batches import Joining
+from ..passes.accumulate_products import begun
 from ..schedules.actions import Kind
 from .assign_stages import crosses, is_backward
 
@@ -52,6 +53,7 @@ class Staged:
     once: list[ProgramStep] = field(default_factory=list)
     feeds: list[ProgramStep] = field(default_factory=list)
     segments: dict[Part, list[ProgramStep]] = field(default_factory=dict)
+    firsts: dict[Part, Sequence[ProgramStep]] = field(default_factory=dict)  # see `first`
     transfers: list[Transfer] = field(default_factory=list)
     sums: list[Value] = field(default_factory=list)  # values to add up over the micro-batches
     slices: Program = field(default_factory=Program)  # cuts the inputs
@@ -66,15 +68,31 @@ class Staged:
         return sorted({(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]})
 
     def sums_by_part(self) -> dict[Part | None, list[Value]]:
-        """The values that are added up by the segment that makes each.
+        """The values that are added up after the segment that makes each.
 
         None stands for what no segment makes: inputs, variables and what is done before all.
         """
         makers = self.makers()
+        carried = {value.number for _, value in self.program.carried}
         found: dict[Part | None, list[Value]] = {}
         for value in self.sums:
-            found.setdefault(makers.get(value.number), []).append(value)
+            if value.number not in carried:
+                found.setdefault(makers.get(value.number), []).append(value)
         return found
+
+    def carried_by_part(self) -> dict[Part, list[tuple[Value, Value]]]:
+        """By segment, the sums that its steps add to: as they were before, and then are."""
+        makers = self.makers()
+        found: dict[Part, list[tuple[Value, Value]]] = {}
+        for before, value in self.program.carried:
+            found.setdefault(makers[value.number], []).append((before, value))
+        return found
+
+    def first(self, part: Part) -> Sequence[ProgramStep]:
+        """The steps of a segment as the first micro-batch does them, the same list each time."""
+        if part not in self.firsts:
+            self.firsts[part] = begun(self.program, self.segments[part])
+        return self.firsts[part]
 
     def assigns_after(self) -> dict[Part | None, list[tuple[Value, Value]]]:
         """(variable, new value) by the segment after which the variable takes it; None: before all.
@@ -246,6 +264,11 @@ def _after(program: Program) -> list[ProgramStep]:
             found.append(step)
             reached.update(value.number for value in step.outputs)
     return found
+
+
+def added(program: Program) -> list[Value]:
+    """The values that are added up over the micro-batches of a program with stages."""
+    return _sums(program, _after(program))
 
 
 def _sums(program: Program, after: Sequence[ProgramStep]) -> list[Value]:

@@ -22,7 +22,7 @@ from ..program_executor import Executor
 from ..schedules.action_order import in_turn
 from ..schedules.actions import Action
 from ..writing_calls import split, writes_of
-from .lower import lower
+from .lower import Lowered, lower
 from .partition import Part
 from .stage_plan import Instruction, Message, StagePlan
 
@@ -70,7 +70,9 @@ class Pipeline(Executor):
 
     def call_lists(self) -> list[CallList]:
         lists = [self.once, self.slices, self.feeds, self.end, self.writing]
-        return [*lists, *(part.calls for part in self.parts.values())]
+        for part in self.parts.values():
+            lists += [part.calls] if part.first is part.calls else [part.first, part.calls]
+        return lists
 
     def compute(self, places: Filled, inputs: Sequence[Shards]) -> deque[Write]:
         call = _Call(self, places, inputs)
@@ -151,13 +153,27 @@ class _Call:
             values[place] = self.state[place]
         if lowered.random:
             pipeline.program.draws.move_to(micro)
-        lowered.calls.run(values)
+        self._compute(lowered, values)
         for variable, place in lowered.assigns:
             self.state[variable] = values[place]
         self._add_up(lowered.sums, values)
         for place in lowered.dead:
             values[place] = None
         return True
+
+    def _compute(self, lowered: Lowered, values: Filled) -> None:
+        """Run the steps of an action, of which some add to totals."""
+        adding = [self.totals.pop(number, None) for _, _, number in lowered.carried]
+        calls = lowered.calls
+        for (before, _, _), total in zip(lowered.carried, adding, strict=True):
+            if total is None:
+                calls = lowered.first
+            else:
+                values[before] = total[0]
+        calls.run(values)
+        for before, after, number in lowered.carried:
+            self.totals[number] = values[after], True
+            values[before] = None
 
     def _add_up(self, sums: Sequence[tuple[int, Value]], values: Filled) -> None:
         for place, value in sums:

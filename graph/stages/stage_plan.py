@@ -61,6 +61,11 @@ class StagePlan:
         return self.staged.sums_by_part()
 
     @cached_property
+    def carried(self) -> dict[Part, list[tuple[Value, Value]]]:
+        """By segment, the sums that its steps add to: as they were before, and then are."""
+        return self.staged.carried_by_part()
+
+    @cached_property
     def shared(self) -> tuple[list[Value], ...]:
         """For each group the values that several of its stages need, but no output."""
         return self.staged.shared_by_stages()

@@ -27,7 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     sys.argv = [str(options.program), *options.arguments]
     sys.path.insert(0, str(options.program.resolve().parent))
     with GpuDriver(options.depth) as gpu:
-        runpy.run_path(str(options.program), run_name="__main__")
+        try:
+            runpy.run_path(str(options.program), run_name="__main__")
+        except SystemExit as end:  # a program that ends by sys.exit() has its launches checked
+            if end.code:
+                raise
     print(gpu)
     return 1 if gpu.problems else 0
 

@@ -175,6 +175,9 @@ class DriverCapturer:
     def renew(self) -> None:
         self._pool: list[torch.UntypedStorage] = []
 
+    def finished(self, device: torch.device | None) -> Callable[[], bool]:
+        return lambda: True
+
     def capture(
         self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:

@@ -72,10 +72,10 @@ def search(name, size, **more):
     )
 
 
-def searching(name, size, memory=None, schedules=("1f1b",)):
+def searching(name, size, memory=None, schedules=("1f1b",), machine=SLOW, amp=None):
     build, batch, loss = MODELS[name]
-    task = task_of(build, batch, loss, flow.optim.AdamW, None, "cpu")
-    return _Search(task, size, SLOW, memory, None, schedules, 1, True, 1e9)
+    task = task_of(build, batch, loss, flow.optim.AdamW, amp, "cpu")
+    return _Search(task, size, machine, memory, None, schedules, 1, True, 1e9)
 
 
 # Bytes of a rank, such that a part of the model alone fits.
@@ -101,6 +101,36 @@ def test_the_search_is_brute_force_over_the_candidates(name, size, memory):
     assert result.optimal and result.lower_bound == result.seconds
     assert result.candidates == len(estimates)
     assert memory is None or result.memory <= memory
+
+
+# Links that are slower still, and groups of two ranks that are near each other.
+FAR = replace(
+    SLOW,
+    name="far",
+    links=tuple(
+        replace(link, bandwidth=link.bandwidth / 30, ranks=2 if near else link.ranks)
+        for near, link in zip((True, False), SLOW.links, strict=True)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "machine", "amp", "every", "close"),
+    [
+        ("GPT", 4, SLOW, None, 13, 0.75),
+        ("GPT", 4, FAR, None, 11, 0.5),
+        ("MLP", 8, FAR, flow.bfloat16, 11, 0.15),
+    ],
+)
+def test_bounds_are_below_and_near_what_is_simulated(name, size, machine, amp, every, close):
+    schedules = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v")
+    found = searching(name, size, None, schedules, machine, amp)
+    estimates = found._estimates(found._space(size))[::every]
+    priced = [(estimate.bound, found._repaired(estimate)) for estimate in estimates]
+    ratios = [bound / each.seconds for bound, each in priced if each is not None]
+    assert len(ratios) > 5 and not found.failed
+    assert max(ratios) <= 1 + 1e-6
+    assert min(ratios) > close
 
 
 @pytest.mark.parametrize(("name", "size"), [("GPT", 4), ("MLP", 4), ("GPT", 8), ("MLP", 8)])
@@ -276,6 +306,8 @@ def test_a_tied_model_has_no_stages():
         Tied, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW, device="cpu", thorough=True
     )
     assert {p.strategy.meshes for p in (found.best, *found.runners_up)} == {1}
+    assert found.tied and "share parameters" in str(found)
+    assert not search("MLP", 2).tied
 
 
 def test_the_result_prints():

@@ -5,7 +5,7 @@ import captured_updates
 import numpy as np
 import pytest
 import torch
-from captured_updates import ON_THE_HOST, RECORDED, assert_same, names
+from captured_updates import ON_THE_HOST, RECORDED, assert_same, cycled, names
 from device_checks import DEVICE
 
 import onefold as flow
@@ -68,19 +68,7 @@ def test_scales_change_and_steps_are_skipped(name, options):
 
 
 def test_options_are_read_from_memory():
-    """A schedule that cycles momentum, and weight decay that changes in each call."""
-
-    def run(cuda_graph):
-        graph = captured_updates.Fit(
-            "AdamW", {"weight_decay": 0.1}, cuda_graph=cuda_graph, device=DEVICE
-        )
-        for number, x in enumerate(captured_updates.inputs(6, device=DEVICE)):
-            for group in graph.optimizer.param_groups:
-                group |= {"betas": (0.5 + number / 100, 0.9), "weight_decay": number / 10}
-            graph(x)
-        return captured_updates.left(graph), graph.cuda_graph_reason
-
-    (wanted, _), (found, text) = run(False), run(True)
+    (wanted, _), (found, text) = (cycled(on, device=DEVICE) for on in (False, True))
     assert_same(found, wanted)
     assert text == ""
 

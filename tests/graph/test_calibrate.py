@@ -7,18 +7,28 @@ import torch
 from launched import run_ranks
 
 from onefold.errors import OnefoldRuntimeError
-from onefold.graph.calibrate.__main__ import main, measure
-from onefold.graph.calibrate.link_rates import Beside
+from onefold.graph.calibrate.__main__ import main
+from onefold.graph.calibrate.calibration import Calibration
+from onefold.graph.calibrate.link_probes import slowdown
 from onefold.graph.calibrate.sample_step import sample_step
-from onefold.graph.calibrate.stopwatch import Budget, fitted, seconds_of
+from onefold.graph.calibrate.turns import Budget, Repeated, average, fitted, take, turn, usual
 from onefold.graph.hardware import THIS_MACHINE, Curve, read
 from onefold.graph.hardware.hardware_files import this_machine
 from onefold.graph.hardware.hardware_text import as_toml
 from onefold.graph.simulator import simulate
 
 
-def test_a_stopwatch_measures_sleep():
-    assert seconds_of(lambda: time.sleep(0.002), 0.02) == pytest.approx(0.002, rel=0.5)
+def test_a_probe_measures_sleep():
+    probe = Repeated(lambda: time.sleep(0.002))
+    for _ in range(5):
+        probe.turn()
+    assert 0.002 <= probe.seconds < 0.1
+
+
+def test_a_disturbed_turn_moves_no_usual_value():
+    assert usual([2.0, 1.0, 3.0, 2.0, 900.0]) == pytest.approx(7 / 3)
+    assert average([1.0] * 99 + [901.0]) == 1.0
+    assert average([1.0] * 4 + [6.0]) == 2.0
 
 
 def test_what_is_fitted_gives_the_times_again():
@@ -30,15 +40,33 @@ def test_what_is_fitted_gives_the_times_again():
 
 
 def test_contention():
-    assert Beside(2.0, 5.0, 5.0).contention == 1.0  # all of it was hidden
-    assert Beside(2.0, 5.0, 7.0).contention == 8.0  # nothing was
-    assert Beside(2.0, 5.0, 4.0).contention == 1.0
+    assert slowdown(2.0, 5.0, 5.0) == 1.0  # all of it was hidden
+    assert slowdown(2.0, 5.0, 7.0) == 8.0  # nothing was
+    assert slowdown(2.0, 5.0, 4.0) == 1.0
 
 
-def test_the_time_is_bounded():
-    with pytest.raises(OnefoldRuntimeError, match=r"did not end in 0 seconds; .*--seconds"):
-        Budget(0.0).check()
-    Budget(100.0).check()
+def test_probes_take_turns_while_there_is_time():
+    def ranks():
+        order, shares = [], []
+
+        class Noted:
+            def __init__(self, name):
+                self.name = name
+
+            def turn(self):
+                order.append(self.name)
+                time.sleep(0.002)
+
+        take([Noted("a"), Noted("b")], Budget(0.1), shares.append)
+        with pytest.raises(OnefoldRuntimeError, match=r"made 1 of at least 3 turns in 0 seconds"):
+            take([Noted("c")], Budget(0.0), shares.append)
+        return "".join(order), shares
+
+    (order, shares), (other, _) = run_ranks(2, ranks)
+    assert order == other == "ab" * (len(order) // 2) + "c"
+    assert len(order) > 7
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 def test_the_sample_is_a_step_of_a_transformer():
@@ -49,9 +77,17 @@ def test_the_sample_is_a_step_of_a_transformer():
 
 
 def test_two_processes_measure_a_file_that_is_read(tmp_path, monkeypatch):
-    first, second = run_ranks(2, lambda: measure(Budget(60.0), 0.02, 1 << 30))
-    assert first.memory_bytes == second.memory_bytes == 1 << 30
-    assert first.links[0].bandwidth == second.links[0].bandwidth  # agreed on, by the slower rank
+    def ranks():
+        calibration = Calibration()
+        for _ in range(2):
+            turn(calibration.probes)
+        return calibration.hardware(1 << 30)
+
+    first, second = run_ranks(2, ranks)
+    assert first == second  # they agree on what they have measured
+    assert first.memory_bytes == 1 << 30
+    assert first.skew >= 0
+    assert first.collective_launch > 0
     assert {"linear", "gelu", "adamw"} <= first.ops.keys()
     assert all(type(curve) is Curve for curve in (first.matmul, first.attention, first.memory))
     monkeypatch.setenv("HOME", str(tmp_path))

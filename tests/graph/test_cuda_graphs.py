@@ -309,7 +309,8 @@ def test_communication_is_not_captured(world):
     assert [segment.captured for segment in there] == [True, False, True]
     assert summary(steps, there).splitlines() == [
         "# CUDA graph: 1 steps, relu to relu",
-        "# between: boxing: communicates with other processes",
+        "# between: boxing: communicates with other processes: "
+        "config.enable_cuda_graph(communication=True) captures collectives of NCCL",
         "# CUDA graph: 1 steps, relu to relu",
     ]
 

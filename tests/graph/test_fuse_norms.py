@@ -5,6 +5,7 @@ The pass works where Triton does; here it is told so, and the references run wha
 
 import pytest
 import torch
+from small_graphs import SquareMeanSGD
 from training_steps import compiled
 
 import onefold as flow
@@ -89,21 +90,8 @@ class Block(nn.Module):
         return self.norms[2](x)
 
 
-class Train(nn.Graph):
-    def __init__(self, net, amp=False):
-        super().__init__()
-        self.net = net
-        self.config.enable_amp(amp, dtype=torch.bfloat16)
-        self.add_optimizer(flow.optim.SGD(net.parameters(), lr=0.1))
-
-    def build(self, x):
-        loss = self.net(x).square().mean()
-        loss.backward()
-        return loss
-
-
 def test_a_step_in_mixed_precision(world):
-    graph = Train(Block(nn.RMSNorm), amp=True)
+    graph = SquareMeanSGD(Block(nn.RMSNorm), amp=True)
     graph(x(6, 8))
     found = notes(graph)
     assert found == ["mul, add, rms_norm", "rms_norm, cast", "mul, mul, rms_norm_grad",
@@ -112,7 +100,7 @@ def test_a_step_in_mixed_precision(world):
 
 def trained(net, fused, x, monkeypatch, amp):
     monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: fused)
-    graph = Train(net, amp)
+    graph = SquareMeanSGD(net, amp)
     losses = [graph(x).item() for _ in range(3)]
     weights = [shard for p in net.parameters() for shard in p.shards]
     assert bool(notes(graph)) == fused

@@ -124,6 +124,8 @@ def test_a_wrong_field_is_the_error(path, value, tmp_path):
         (("peak", "int33"), 1e9, "peak.int33 must be under the name of a dtype of torch"),
         (("links", 0, "algorithms"), ["star"], "a list of some of 'ring', 'tree'"),
         (("overlap", "contention"), 0.5, "a factor: a number >= 1, but is 0.5"),
+        (("overlap", "skew"), -0.5, "a share: a number >= 0, but is -0.5"),
+        (("launch", "collective"), True, "seconds: a number >= 0, but is True"),
         (("ops",), {"gelu": 0}, "ops.gelu must be a factor: a number > 0, but is 0"),
     ],
 )

@@ -6,6 +6,7 @@ The passes work where Triton does; here they are told so, and the references run
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from small_graphs import SquareMeanSGD
 from training_steps import compiled
 
 import onefold as flow
@@ -47,19 +48,6 @@ class Gated(nn.Module):
         return self.down(self.act(self.gate(x)) * self.up(x))
 
 
-class Train(nn.Graph):
-    def __init__(self, net, amp=False):
-        super().__init__()
-        self.net = net
-        self.config.enable_amp(amp, dtype=torch.bfloat16)
-        self.add_optimizer(flow.optim.SGD(net.parameters(), lr=0.1))
-
-    def build(self, x):
-        loss = self.net(x).square().mean()
-        loss.backward()
-        return loss
-
-
 def crossing(program):
     """The values that forward makes and backward reads, without views."""
     made = {v.number for step in program.steps if not step.backward for v in step.outputs}
@@ -70,7 +58,7 @@ def crossing(program):
 @pytest.mark.parametrize("act", ACTIVATIONS)
 def test_a_gated_activation_keeps_gate_up_and_its_result(world, act):
     net, x = Gated(act), flow.randn(6, 8)
-    graph = Train(net)
+    graph = SquareMeanSGD(net)
     graph(x)
     program = compiled(graph, [x]).program
     products = [v for step in program.steps for v in step.outputs if v.meta.shape == (6, 16)]
@@ -85,7 +73,7 @@ def test_a_gated_activation_keeps_gate_up_and_its_result(world, act):
 
 def trained(net, fused, x, monkeypatch, amp):
     monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: fused)
-    graph = Train(net, amp)
+    graph = SquareMeanSGD(net, amp)
     losses = [graph(x).item() for _ in range(3)]
     weights = [shard for p in net.parameters() for shard in p.shards]
     return losses, weights, sum(map(read_and_written, compiled(graph, [x]).program.steps))

@@ -2,11 +2,12 @@
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pipelines
 import pytest
+from report_rows import Row
 from small_graphs import Predict, SquareMean
 
 import onefold as flow
@@ -17,14 +18,6 @@ from onefold.graph.hardware import hardware_files, read
 from onefold.graph.report import gather, page
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    seconds: float | None
-    memory: int | None
-    description: str
 
 
 def pipeline(schedule="1f1b", micro_batches=4):
@@ -122,17 +115,22 @@ def test_events_are_those_of_the_simulation(world, name, tmp_path):
     assert timeline["span"] == line.makespan
 
 
+def reported(graph, folder):
+    """What a page shows, and of each group the shown memory, its plan and what the device takes."""
+    graph.report(folder / "plan.html", "h100")
+    data = data_of(folder / "plan.html")
+    groups = graph.simulate("h100", memory=False).groups
+    plans = [(graph.memory(group.ranks[0]), group.reserved) for group in groups]
+    return data, [(shown, *plan) for shown, plan in zip(data["memory"], plans, strict=True)]
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_memory_adds_up_to_the_planned_peak(world, name, tmp_path):
-    graph = GRAPHS[name]()
-    graph.report(tmp_path / "plan.html", "h100")
-    data = data_of(tmp_path / "plan.html")
-    groups = graph.simulate("h100", memory=False).groups
-    for memory, group in zip(data["memory"], groups, strict=True):
-        plan = graph.memory(group.ranks[0])
+    data, planned = reported(GRAPHS[name](), tmp_path)
+    for memory, plan, reserved in planned:
         curves = np.array(list(memory["series"].values()))
         constant = sum(memory["constant"].values())
-        wanted = plan.persistent + plan.inputs + group.reserved
+        wanted = plan.persistent + plan.inputs + reserved
         assert memory["peak"] == wanted + plan.lower_bound
         assert constant == wanted
         assert constant + curves.sum(0).max() == memory["peak"]
@@ -172,14 +170,10 @@ def test_a_rank_of_a_launched_job_writes_the_same_times(name, tmp_path):
     pages = []
     for world in (virtual_world(), seen_from(1, 4)):
         with world:
-            graph = GRAPHS[name]()
-            graph.report(tmp_path / "plan.html", "h100")
-            data = data_of(tmp_path / "plan.html")
-            groups = graph.simulate("h100", memory=False).groups
-            for memory, group in zip(data["memory"], groups, strict=True):
-                plan = graph.memory(group.ranks[0])
+            data, planned = reported(GRAPHS[name](), tmp_path)
+            for memory, plan, reserved in planned:
                 wanted = plan.persistent + plan.inputs + plan.lower_bound
-                assert memory["peak"] == wanted + group.reserved
+                assert memory["peak"] == wanted + reserved
                 assert memory["times"] == sorted(memory["times"])
             pages.append(data)
     here, there = pages

@@ -1,11 +1,11 @@
 """The page of a report in a real Chromium: what it shows, its keys, its themes, and no network."""
 
 import json
-from dataclasses import dataclass
 
 import browser
 import pipelines
 import pytest
+from report_rows import Row
 from small_graphs import SquareMean
 
 import onefold as flow
@@ -19,14 +19,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOSTILE = "<img src=x onerror=alert(1)></script>"
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    seconds: float | None
-    memory: int | None
-    description: str
 
 
 SEARCHED = [

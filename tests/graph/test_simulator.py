@@ -166,6 +166,41 @@ def test_overlap_hides_communication(world):
     assert found.bubble == pytest.approx(group.waiting)
 
 
+def test_a_collective_waits_for_slower_ranks(world):
+    """A share of the compute since the one before, which is no communication."""
+    p = flow.placement("cpu", [0, 1])
+    x = flow.randn(64, 32, placement=p, sbp=S1)
+    w = flow.randn(32, 16, placement=p, sbp=S0)
+    graph = nn.Graph.trace(lambda a, b: flow.relu(flow.matmul(a, b).to_global(sbp=B)).sum())
+    graph(x, w)
+    even, uneven = (graph.simulate(replace(PLAIN, skew=skew), memory=False) for skew in (0.0, 0.25))
+    matmul, reduction = even.timeline.tasks[:2]
+    assert (matmul.stream, reduction.stream) == ("compute", "communication")
+    assert uneven.step_time == pytest.approx(even.step_time + 0.25 * matmul.seconds)
+    assert uneven.groups[0].communication == even.groups[0].communication
+
+
+def test_the_host_begins_what_is_communicated(world):
+    """It computes nothing then; a collective that compute hides is not hidden from there on."""
+    p = flow.placement("cpu", [0, 1])
+    model = nn.Sequential(*(nn.Linear(64, 64, placement=p, sbp=B) for _ in range(4)))
+    graph = Step(model)
+    graph(flow.randn(32, 64, placement=p, sbp=S0))
+    machine = replace(PLAIN, collective_launch=LINK.launch)
+    ahead, begun = graph.simulate(PLAIN, memory=False), graph.simulate(machine, memory=False)
+    begins = [task for task in begun.timeline.tasks if task.name == "begin boxing"]
+    assert len(begins) == sum(task.stream == "communication" for task in ahead.timeline.tasks)
+    assert {(task.stream, task.seconds) for task in begins} == {("compute", LINK.launch)}
+    assert begun.groups[0].communication == ahead.groups[0].communication
+    assert ahead.step_time <= begun.step_time
+    staged = pipeline()
+    ahead, begun = staged.simulate(PLAIN, memory=False), staged.simulate(machine, memory=False)
+    sends = Counter(task.about.kind for task in ahead.timeline.tasks)["send"]
+    begins = Counter(task.about.kind for task in begun.timeline.tasks if task.stream == "compute")
+    assert begins["send"] == begins["receive"] == sends
+    assert ahead.step_time < begun.step_time
+
+
 class Step(nn.Graph):
     def __init__(self, model, checkpoint=False):
         super().__init__()
@@ -389,3 +424,40 @@ def test_gradients_that_are_clipped_together_wait_for_all_ranks(world):
     assert len(clips) == 3
     assert max(start for start, _ in clips) == min(start for start, _ in clips)
     assert all(end - start >= 4 * LINK.latency + LINK.launch for start, end in clips)
+
+
+class Layers(nn.Graph):
+    """A layer on each of two stages, and four micro-batches."""
+
+    def __init__(self, placements):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Linear(64, 64, bias=False, placement=p, sbp=B) for p in placements
+        )
+        self.add_optimizer(flow.optim.SGD(self.layers.parameters(), lr=0.1))
+        self.config.set_gradient_accumulation_steps(4)
+        for stage, (layer, p) in enumerate(zip(self.layers, placements, strict=True)):
+            layer.to(nn.graph.GraphModule).set_stage(stage, p)
+
+    def build(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        loss = x.sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_products_that_add_to_sums_take_no_longer(kind):
+    """On a GPU, where they compute longer than they move; on a CPU each addition takes time."""
+    with flow.planning(2) as cluster:
+        meshes = cluster.meshes(1, type=kind)
+        graph = Layers(meshes)
+        graph(flow.zeros(4 * 256, 64, placement=meshes[0], sbp=B))
+        line = graph.simulate(PLAIN, memory=False).timeline
+    took = {task.name: task.seconds for task in line.tasks}
+    addition = 0.0 if kind == "cuda" else 3 * 64 * 64 * 4 / 1e9
+    for stage in range(2):
+        for micro in range(1, 4):
+            more = took[f"B{stage}.{micro}"] - took[f"B{stage}.0"]
+            assert more == pytest.approx(addition, abs=1e-9)

@@ -10,6 +10,7 @@ from onefold.graph.memory.liveness import buffers_of, live_bytes
 from onefold.graph.memory.memory_probe import Probe, apart
 from onefold.graph.memory.stage_events import stage_events
 from onefold.graph.memory_traffic import local_bytes
+from onefold.graph.passes import accumulate_products, fuse_chains
 from onefold.graph.stages import stage_executor
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
@@ -112,6 +113,21 @@ def test_the_planned_peak_is_what_is_held(monkeypatch, world, name):
     for rank in probe.live:
         assert graph.memory(rank).ratio <= 1.1  # of few small buffers; see benchmarks for real ones
         assert graph.memory(rank).live >= found[rank]  # receives are posted early
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "a tied weight", "interleaved"])
+def test_products_that_add_to_sums(monkeypatch, world, name):
+    """As on a GPU: no gradient of a weight lies beside its sum."""
+    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(accumulate_products, "on_triton", lambda step: False)
+        plain, _ = measure(patched, *CASES[name])
+    graph, probe = measure(monkeypatch, *CASES[name])
+    last = max(probe.live)
+    assert "accumulate_" in graph.plan(last) and "accumulate_" not in plain.plan(last)
+    for rank in probe.live:
+        assert probe.peak(rank) == planned(graph, rank)
+        assert graph.memory(rank).live <= plain.memory(rank).live
 
 
 def test_1f1b_holds_less_than_gpipe(monkeypatch, world):

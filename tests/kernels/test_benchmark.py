@@ -13,10 +13,10 @@ from source_tree import REPO
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 
-import kernel_rows
+import kernel_row
 import kernel_rows_rest
 import roofline
-from kernel_rows import Target
+from kernel_row import Target
 
 benchmark = SimpleNamespace(**runpy.run_path(str(REPO / "benchmarks" / "kernels.py")))
 HOST_TARGET = benchmark.HOST_TARGET
@@ -25,7 +25,7 @@ ROWS = kernel_rows_rest.all_rows()
 
 def tiny_inputs(row):
     torch.manual_seed(0)
-    return row.inputs(kernel_rows.Maker(torch.float32, "cpu"), *row.tiny)
+    return row.inputs(kernel_row.Maker(torch.float32, "cpu"), *row.tiny)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="rows are made for the GPU here")

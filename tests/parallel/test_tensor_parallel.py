@@ -46,32 +46,20 @@ def assert_same(found, wanted):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_losses_and_gradients_are_those_of_one_device(block, world):
+@pytest.mark.parametrize("sequence_dim", [None, 1])
+def test_losses_and_gradients_are_those_of_one_device(block, sequence_dim, world):
     wanted = losses_and_gradients(*language_model(BLOCKS[block]), flow.tensor)
     for ranks, sbp, axis in MESHES:
         p = flow.placement("cpu", ranks)
         model, *data = language_model(BLOCKS[block])
-        assert tensor_parallel(model, p, axis=axis) is model
-        found = losses_and_gradients(
-            model, *data, lambda x, p=p, sbp=sbp: flow.tensor(x, placement=p, sbp=parse(sbp))
-        )
-        assert_same(found, wanted)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_split_sequence_changes_nothing(block, world):
-    wanted = losses_and_gradients(*language_model(BLOCKS[block]), flow.tensor)
-    for ranks, sbp, axis in MESHES:
-        p = flow.placement("cpu", ranks)
-        model, *data = language_model(BLOCKS[block])
-        tensor_parallel(model, p, axis=axis, sequence_dim=1)
+        assert tensor_parallel(model, p, axis=axis, sequence_dim=sequence_dim) is model
         seen = []
         model.norm.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0].sbp))
         found = losses_and_gradients(
             model, *data, lambda x, p=p, sbp=sbp: flow.tensor(x, placement=p, sbp=parse(sbp))
         )
         assert_same(found, wanted)
-        assert all(each[axis] == flow.sbp.split(1) for each in seen)
+        assert all((each[axis] == flow.sbp.split(1)) == (sequence_dim == 1) for each in seen)
 
 
 def test_a_split_sequence_sends_as_many_bytes(world):

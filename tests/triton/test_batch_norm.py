@@ -79,7 +79,9 @@ def test_channels_last_is_read_as_it_lies(monkeypatch):
     for wanted in (torch.contiguous_format, torch.channels_last):
         x = torch.randn(2, 6, 5, 4).contiguous(memory_format=wanted)
         mean, rstd, *_ = batch_norm_kernels.channel_statistics(x, None, None, 1.0, 1e-5)
-        batch_norm_kernels.channel_sums(x, x, mean, rstd)
+        torch.testing.assert_close(mean.flatten(), x.mean((0, 2, 3)))
+        _, level = batch_norm_kernels.channel_sums(x, x, mean, rstd)
+        torch.testing.assert_close(level.flatten(), x.sum((0, 2, 3)))
 
 
 def test_no_elements_and_no_channels():

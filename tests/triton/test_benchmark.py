@@ -9,6 +9,8 @@ from source_tree import REPO
 sys.path.insert(0, str(REPO / "benchmarks"))
 
 import kernel_rows_rest
+import step_models
+import torch
 
 import kernels
 
@@ -46,3 +48,20 @@ def test_the_command_runs_dry(capsys):
     assert "within twice torch's error" in said
     assert "written" not in said
     assert "[4/4] norm" in said
+
+
+@pytest.mark.parametrize("model", [step_models.gpt2, step_models.llama])
+def test_liger_computes_what_torch_does(model):
+    pytest.importorskip("liger_kernel", reason="Liger is not installed")
+    size = {"width": 32, "heads": 4, "kv_heads": 2, "layers": 1, "hidden": 48, "vocabulary": 64,
+            "length": 16}  # fmt: skip
+    found = []
+    for make in (step_models.torch_library, step_models.liger_library):
+        torch.manual_seed(0)  # of the biases
+        net = model(make(DEVICE), size)
+        net.load_state_dict(step_models.weights(net, DEVICE), strict=False)
+        loss = net(*[part.to(DEVICE) for part in step_models.batch_of(size, 2)])
+        loss.backward()
+        found.append([loss.detach(), *[parameter.grad for parameter in net.parameters()]])
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)

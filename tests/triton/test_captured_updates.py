@@ -2,7 +2,7 @@
 
 import captured_updates
 import pytest
-from captured_updates import Fit, assert_same, inputs
+from captured_updates import Fit, assert_same, cycled, inputs
 from device_checks import DEVICE
 from recorded_graphs import recording
 
@@ -46,17 +46,8 @@ def test_scales_change_and_a_step_is_skipped(name, options, recorder):
 
 
 def test_options_are_read_from_memory(recorder):
-    """As a schedule changes them that cycles momentum: no kernel is captured again."""
-
-    def run(cuda_graph):
-        graph = Fit("AdamW", {"weight_decay": 0.1}, cuda_graph=cuda_graph)
-        for number, x in enumerate(inputs(6)):
-            for group in graph.optimizer.param_groups:
-                group |= {"betas": (0.5 + number / 100, 0.9), "weight_decay": number / 10}
-            graph(x)
-        return captured_updates.left(graph), graph.cuda_graph_reason
-
-    (wanted, _), (found, why) = run(False), run(True)
+    """No kernel is captured again."""
+    (wanted, _), (found, why) = (cycled(on) for on in (False, True))
     assert_same(found, wanted)
     assert (why, recorder.captures) == ("", 2)
 

@@ -77,7 +77,7 @@ def test_the_steps_of_a_graph_use_the_kernels_of_their_ops(unfused, observed):
 
 
 def test_a_step_in_place_by_torch_is_noticed(monkeypatch, unfused):
-    monkeypatch.setattr(op_table.Record, "pick_into", lambda self, reference, into, kind: into)
+    monkeypatch.setattr(op_table.Record, "pick_into", lambda self, local, reference, into: into)
     with op_table.recording() as record:
         make, where, split = MODELS["mlp, local"]
         Train(make())(*inputs_for(where, split))

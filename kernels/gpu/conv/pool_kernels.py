@@ -11,90 +11,31 @@ from math import prod
 from typing import NamedTuple, TypeAlias
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from ... import pool_ref as reference
-from ...pool_ref import AvgSizes, Ints, MaxSizes
+from ...pool_ref import AvgSizes, Ints, MaxSizes, UnpoolSizes
+from ..gather.scatter_gather import Along, checked, places_of, write
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.channels_last import dense, empty, is_channels_last
-from ..reduce.reduction_tiles import cdiv, power_of_2, widened
+from ..pointwise.channels_last import dense, empty
+from ..pointwise.copy_kernels import contiguous, fill
+from ..reduce.reduction_tiles import widened
 from .conv_geometry import Triple, blank, three
-
-# Elements of a tile: of channels-last a thread has 16 bytes of bfloat16; of row-major order, where
-# each element has a position of its own, more would spill.
-_TILE, _TILE_OF_ROWS = 1024, 256
-
-
-@triton.jit
-def _spot(positions, channels, d, h, w, BP: tl.constexpr, BC: tl.constexpr):
-    """The elements of this program's tile: where they lie, which exist, and (BP, 1) of each their
-    image, depth, height and width; and their channels.
-    """
-    begin = tl.program_id(0).to(tl.int64) * BP
-    step = tl.arange(0, BP)[:, None]
-    size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
-    inner = (begin % size).to(tl.int32) + step
-    plane = size.to(tl.int32)
-    image = begin // size + inner // plane
-    inner %= plane
-    c = tl.program_id(1) * BC + tl.arange(0, BC)[None, :]
-    inside = (begin + step < positions) & (c < channels)
-    at = _lies(begin + step, c, channels, BC)
-    return at, inside, image, inner // (h * w), inner // w % h, inner % w, c
-
-
-@triton.jit
-def _lies(position, c, channels, BC: tl.constexpr):
-    """Where the channels of a position lie."""
-    return position + c if BC == 1 else position * channels + c
-
-
-@triton.jit
-def _in_plane(image, place, c, channels, d, h, w, BC: tl.constexpr):
-    """Where the channels of a place in the plane of an image lie."""
-    return _lies(image * (tl.full((), d, tl.int64) * h * w) + place, c, channels, BC)
-
-
-@triton.jit
-def _of(number, SIZES: tl.constexpr):
-    """The position in depth, height and width of a number in a window of these sizes."""
-    across: tl.constexpr = SIZES[1] * SIZES[2]
-    return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
-
-
-@triton.jit
-def _window(o, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
-    """(begin, end, end with padding) of the window of an output."""
-    if ADAPT:
-        begin = (o.to(tl.int64) * size // out).to(tl.int32)
-        end = (((o + 1).to(tl.int64) * size + out - 1) // out).to(tl.int32)
-        return begin, end, end
-    else:
-        begin = o * S - P
-        return begin, begin + K, tl.minimum(begin + K, size + P)
-
-
-@triton.jit
-def _reach(o, size, out, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
-    """(begin of the window of an output, end of what it may reach)."""
-    if ADAPT:
-        begin, end, _ = _window(o, size, out, 1, S, P, ADAPT)
-        return begin, end
-    else:
-        return o * S - P, size
-
-
-@triton.jit
-def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
-                ADAPT: tl.constexpr):  # fmt: skip
-    """The first output whose window may cover an element."""
-    if ADAPT:
-        return (i.to(tl.int64) * out // size).to(tl.int32)
-    else:
-        return tl.maximum(i + P - K + S, 0) // S
+from .pool_geometry import (
+    DIMS,
+    TILES,
+    divisor,
+    first_over,
+    in_plane,
+    is_last,
+    launch_pool,
+    reach,
+    spot,
+    tap_of,
+    window,
+)
 
 
 @Kernel
@@ -104,18 +45,18 @@ def _max(
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """With ADAPT K are the sizes of the largest windows."""
-    to, inside, image, i, j, k, ch = _spot(positions, channels, od, oh, ow, BP, BC)
-    a0, a1 = _reach(i, d, od, S[0], P[0], ADAPT)
-    b0, b1 = _reach(j, h, oh, S[1], P[1], ADAPT)
-    c0, c1 = _reach(k, w, ow, S[2], P[2], ADAPT)
+    to, inside, image, i, j, k, ch = spot(positions, channels, od, oh, ow, BP, BC)
+    a0, a1 = reach(i, d, od, S[0], P[0], ADAPT)
+    b0, b1 = reach(j, h, oh, S[1], P[1], ADAPT)
+    c0, c1 = reach(k, w, ow, S[2], P[2], ADAPT)
     best = tl.full((BP, BC), 0, x.dtype.element_ty)
     where = tl.full((BP, BC), -1, tl.int32)
     for tap in range(K[0] * K[1] * K[2]):
-        r, s, t = _of(tap, K)
+        r, s, t = tap_of(tap, K)
         a, b, c = a0 + r * D[0], b0 + s * D[1], c0 + t * D[2]
         ok = inside & (a >= 0) & (a < a1) & (b >= 0) & (b < b1) & (c >= 0) & (c < c1)
         at = (a * h + b) * w + c
-        v = tl.load(x + _in_plane(image, at, ch, channels, d, h, w, BC), mask=ok, other=0)
+        v = tl.load(x + in_plane(image, at, ch, channels, d, h, w, BC), mask=ok, other=0)
         # As in torch, the first of the largest, or the last NaN.
         better = ok & ((where < 0) | (v > best) | (v != v))
         best = tl.where(better, v, best)
@@ -131,25 +72,25 @@ def _max_grad(
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """With ADAPT K is the largest number of windows that cover an element."""
-    to, inside, image, i, j, k, ch = _spot(positions, channels, d, h, w, BP, BC)
+    to, inside, image, i, j, k, ch = spot(positions, channels, d, h, w, BP, BC)
     mine = (i * h + j) * w + k
     total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
     for back in range(K[0] * K[1] * K[2]):
         if ADAPT:
-            r, s, t = _of(back, K)
-            a = _first_over(i, d, od, K[0], S[0], P[0], ADAPT) + r
-            b = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT) + s
-            c = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT) + t
+            r, s, t = tap_of(back, K)
+            a = first_over(i, d, od, K[0], S[0], P[0], ADAPT) + r
+            b = first_over(j, h, oh, K[1], S[1], P[1], ADAPT) + s
+            c = first_over(k, w, ow, K[2], S[2], P[2], ADAPT) + t
             ok = inside
         else:
-            r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
+            r, s, t = tap_of(K[0] * K[1] * K[2] - 1 - back, K)
             a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
             ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
             ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
             a, b, c = a // S[0], b // S[1], c // S[2]
         ok &= (a < od) & (b < oh) & (c < ow)
-        at = _in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
+        at = in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
         total += widened(tl.load(dy + at, mask=ok, other=0))
     tl.store(dx + to, total.to(dx.dtype.element_ty), mask=inside)
@@ -160,23 +101,23 @@ def _take(
     u, indices, y, positions: tl.int64, channels, d, h, w, od, oh, ow,
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    to, inside, image, _, _, _, ch = _spot(positions, channels, od, oh, ow, BP, BC)
+    to, inside, image, _, _, _, ch = spot(positions, channels, od, oh, ow, BP, BC)
     place = tl.load(indices + to, mask=inside, other=0)
-    at = _in_plane(image, place, ch, channels, d, h, w, BC)
+    at = in_plane(image, place, ch, channels, d, h, w, BC)
     tl.store(y + to, tl.load(u + at, mask=inside, other=0), mask=inside)
 
 
-@triton.jit
-def _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD: tl.constexpr, DIVISOR: tl.constexpr):
-    """The divisor of the sum of a window."""
-    if DIVISOR > 0:
-        return tl.full(a0.shape, DIVISOR, tl.int32)
-    elif PAD:
-        return (a2 - a0) * (b2 - b0) * (c2 - c0)
-    else:
-        depth = tl.minimum(a2, d) - tl.maximum(a0, 0)
-        height = tl.minimum(b2, h) - tl.maximum(b0, 0)
-        return depth * height * (tl.minimum(c2, w) - tl.maximum(c0, 0))
+@Kernel
+def _put(
+    y, indices, x, positions: tl.int64, channels, d, h, w, od, oh, ow,
+    BP: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Indices that are not in the plane are left out."""
+    to, inside, image, _, _, _, ch = spot(positions, channels, od, oh, ow, BP, BC)
+    place = tl.load(indices + to, mask=inside, other=-1)
+    inside &= (place >= 0) & (place < tl.full((), d, tl.int64) * h * w)
+    at = in_plane(image, place, ch, channels, d, h, w, BC)
+    tl.store(y + at, tl.load(x + to, mask=inside, other=0), mask=inside)
 
 
 @Kernel
@@ -187,19 +128,19 @@ def _avg(
     BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """K are the sizes of the largest windows."""
-    to, inside, image, i, j, k, ch = _spot(positions, channels, od, oh, ow, BP, BC)
-    a0, a1, a2 = _window(i, d, od, K[0], S[0], P[0], ADAPT)
-    b0, b1, b2 = _window(j, h, oh, K[1], S[1], P[1], ADAPT)
-    c0, c1, c2 = _window(k, w, ow, K[2], S[2], P[2], ADAPT)
+    to, inside, image, i, j, k, ch = spot(positions, channels, od, oh, ow, BP, BC)
+    a0, a1, a2 = window(i, d, od, K[0], S[0], P[0], ADAPT)
+    b0, b1, b2 = window(j, h, oh, K[1], S[1], P[1], ADAPT)
+    c0, c1, c2 = window(k, w, ow, K[2], S[2], P[2], ADAPT)
     total = widened(tl.zeros((BP, BC), y.dtype.element_ty))
     for tap in range(K[0] * K[1] * K[2]):
-        r, s, t = _of(tap, K)
+        r, s, t = tap_of(tap, K)
         a, b, c = a0 + r, b0 + s, c0 + t
         ok = inside & (a >= 0) & (a < tl.minimum(a1, d)) & (b >= 0) & (b < tl.minimum(b1, h))
         ok &= (c >= 0) & (c < tl.minimum(c1, w))
-        at = _in_plane(image, (a * h + b) * w + c, ch, channels, d, h, w, BC)
+        at = in_plane(image, (a * h + b) * w + c, ch, channels, d, h, w, BC)
         total += widened(tl.load(x + at, mask=ok, other=0))
-    size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
+    size = divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
     tl.store(y + to, (total / size).to(y.dtype.element_ty), mask=inside)
 
 
@@ -211,44 +152,24 @@ def _avg_grad(
     OVER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """OVER is the largest number of windows that cover an element."""
-    to, inside, image, i, j, k, ch = _spot(positions, channels, d, h, w, BP, BC)
-    i0 = _first_over(i, d, od, K[0], S[0], P[0], ADAPT)
-    j0 = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
-    k0 = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
+    to, inside, image, i, j, k, ch = spot(positions, channels, d, h, w, BP, BC)
+    i0 = first_over(i, d, od, K[0], S[0], P[0], ADAPT)
+    j0 = first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
+    k0 = first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
     total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     for over in range(OVER[0] * OVER[1] * OVER[2]):
-        r, s, t = _of(over, OVER)
+        r, s, t = tap_of(over, OVER)
         a, b, c = i0 + r, j0 + s, k0 + t
-        a0, a1, a2 = _window(a, d, od, K[0], S[0], P[0], ADAPT)
-        b0, b1, b2 = _window(b, h, oh, K[1], S[1], P[1], ADAPT)
-        c0, c1, c2 = _window(c, w, ow, K[2], S[2], P[2], ADAPT)
+        a0, a1, a2 = window(a, d, od, K[0], S[0], P[0], ADAPT)
+        b0, b1, b2 = window(b, h, oh, K[1], S[1], P[1], ADAPT)
+        c0, c1, c2 = window(c, w, ow, K[2], S[2], P[2], ADAPT)
         ok = inside & (a < od) & (b < oh) & (c < ow) & (a0 <= i) & (i < a1)
         ok &= (b0 <= j) & (j < b1) & (c0 <= k) & (k < c1)
-        at = _in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
+        at = in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
         v = widened(tl.load(dy + at, mask=ok, other=0))
-        size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
+        size = divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
         total += tl.where(ok, v / tl.where(ok, size, 1), 0.0)
     tl.store(dx + to, total.to(dx.dtype.element_ty), mask=inside)
-
-
-def _is_last(x: Tensor, planes: int) -> bool:
-    """Whether the channels are last in memory."""
-    return x.ndim == planes + 2 and is_channels_last(x)
-
-
-def _launch(
-    kernel: Kernel, pointers: tuple[Tensor, ...], planes: int, x: Ints, y: Ints,
-    constants: tuple[object, ...], last: bool,
-) -> None:  # fmt: skip
-    """For each element of the last pointer; x and y are the shapes around the windows."""
-    shape = pointers[-1].shape
-    channels = shape[1] if last else 1
-    positions = prod(shape) // max(channels, 1)
-    block = min(power_of_2(channels), 64)
-    rows = _TILE // block if block > 1 else _TILE_OF_ROWS
-    dims = (*three(x[-planes:], 1), *three(y[-planes:], 1))
-    grid = (cdiv(positions, rows), cdiv(channels, block))
-    kernel.launch(grid, (*pointers, positions, channels, *dims), (*constants, rows, block))
 
 
 _MaxConstants: TypeAlias = tuple[Triple, Triple, Triple, Triple, bool]
@@ -264,19 +185,19 @@ def _adaptive_constants(largest: Triple) -> _MaxConstants:
 
 
 def _maxima(x: Tensor, shape: Ints, planes: int, constants: _MaxConstants) -> tuple[Tensor, Tensor]:
-    last = _is_last(x, planes)
+    last = is_last(x, planes)
     y, indices = (empty(shape, last, dtype, x.device) for dtype in (x.dtype, torch.int64))
-    _launch(_max, (dense(x, last), y, indices), planes, x.shape, shape, constants, last)
+    launch_pool(_max, (dense(x, last), y, indices), planes, x.shape, shape, constants, last)
     return y, indices
 
 
 def _at_maxima(
     dy: Tensor, places: Tensor, shape: Ints, planes: int, constants: _MaxConstants
 ) -> Tensor:
-    last = _is_last(places, planes)
+    last = is_last(places, planes)
     dx = empty(shape, last, dy.dtype, dy.device)
     pointers = (dense(dy, last), dense(places, last), dx)
-    _launch(_max_grad, pointers, planes, shape, dy.shape, constants, last)
+    launch_pool(_max_grad, pointers, planes, shape, dy.shape, constants, last)
     return dx
 
 
@@ -303,10 +224,29 @@ def adaptive_max_pool_grad(
 
 
 def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
-    last = _is_last(places, planes)
+    last = is_last(places, planes)
     y = empty(places.shape, last, u.dtype, u.device)
     pointers = (dense(u, last), dense(places, last), y)
-    _launch(_take, pointers, planes, u.shape, y.shape, (), last)
+    launch_pool(_take, pointers, planes, u.shape, y.shape, (), last)
+    return y
+
+
+def max_unpool(x: Tensor, places: Tensor, planes: int, sizes: UnpoolSizes) -> Tensor:
+    shape = reference.max_unpool(blank(x), blank(places), planes, sizes).shape
+    plane, count = prod(shape[-planes:]), prod(x.shape[-planes:])
+    along = Along(plane, 0, plane)
+    size, stride, *_ = sizes
+    apart = all(k <= s for k, s in zip(size, stride, strict=True))
+    last = apart and is_last(x, planes)
+    y = fill(empty(shape, last, x.dtype, x.device), 0)
+    if apart:  # no two windows have an element in common, so no place is that of two maxima
+        index = checked(dense(places, last), along, x.ndim - planes)
+        pointers = (y, index, x if last else contiguous(x))
+        launch_pool(_put, pointers, planes, shape, x.shape, (), last)
+    else:  # of those with one place, the last is written
+        index = checked(places, along, x.ndim - planes)
+        found = places_of(index, count, 1, along, y.numel())
+        write(y, found, contiguous(x), count, 1, plane, True)
     return y
 
 
@@ -337,16 +277,16 @@ class _Windows(NamedTuple):
 
 
 def _averaged(x: Tensor, shape: Ints, planes: int, windows: _Windows) -> Tensor:
-    last = _is_last(x, planes)
+    last = is_last(x, planes)
     y = empty(shape, last, x.dtype, x.device)
-    _launch(_avg, (dense(x, last), y), planes, x.shape, shape, windows, last)
+    launch_pool(_avg, (dense(x, last), y), planes, x.shape, shape, windows, last)
     return y
 
 
 def _spread(dy: Tensor, shape: Ints, planes: int, windows: _Windows, over: Triple) -> Tensor:
-    last = _is_last(dy, planes)
+    last = is_last(dy, planes)
     dx = empty(shape, last, dy.dtype, dy.device)
-    _launch(_avg_grad, (dense(dy, last), dx), planes, shape, dy.shape, (*windows, over), last)
+    launch_pool(_avg_grad, (dense(dy, last), dx), planes, shape, dy.shape, (*windows, over), last)
     return dx
 
 
@@ -373,24 +313,22 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
     return _spread(dy, shape, planes, _Windows.between(inputs, outputs), over)
 
 
-_DIMS = ("i64?", "i32", *("i32?",) * 6)
 _WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
-_TILES = ((_TILE_OF_ROWS, 1), (16, 64))  # of row-major order and of channels-last
 _MAX = (*_WINDOW, (1, 1, 1), False)
 _ADAPTIVE = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), True)
 
 CASES = [
     case
-    for tile in _TILES
+    for tile in TILES
     for case in (
-        *[Case(_max, (x, x, "*i64", *_DIMS), (*_MAX, *tile)) for x in ("*bf16", "*fp32")],
-        Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_MAX, *tile)),
-        Case(_max, ("*bf16", "*bf16", "*i64", *_DIMS), (*_ADAPTIVE, *tile)),
-        Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_ADAPTIVE, *tile)),
-        Case(_take, ("*bf16", "*i64", "*bf16", *_DIMS), tile),
-        Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, *tile)),
-        Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, *tile)),
-        Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), *tile)),
+        *[Case(_max, (x, x, "*i64", *DIMS), (*_MAX, *tile)) for x in ("*bf16", "*fp32")],
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_MAX, *tile)),
+        Case(_max, ("*bf16", "*bf16", "*i64", *DIMS), (*_ADAPTIVE, *tile)),
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_ADAPTIVE, *tile)),
+        *[Case(kernel, ("*bf16", "*i64", "*bf16", *DIMS), tile) for kernel in (_take, _put)],
+        Case(_avg, ("*bf16", "*bf16", *DIMS), (*_WINDOW, False, True, 0, *tile)),
+        Case(_avg, ("*bf16", "*bf16", *DIMS), (*_WINDOW, True, True, 0, *tile)),
+        Case(_avg_grad, ("*bf16", "*bf16", *DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), *tile)),
     )
 ]
-CASES += [Case(_max, ("*bf16", "*bf16", "*i64", *_DIMS), ((2, 2, 2), (2, 2, 2), *_MAX[2:], 16, 64))]
+CASES += [Case(_max, ("*bf16", "*bf16", "*i64", *DIMS), ((2, 2, 2), (2, 2, 2), *_MAX[2:], 16, 64))]

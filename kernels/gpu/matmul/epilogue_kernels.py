@@ -16,8 +16,8 @@ from ..pointwise.prologue import function_of
 from ..update.pointer_table import DTYPES
 from .gemm import Epilogue, product
 
-_BY_COLUMNS = (products.mm_tn, products.rows_tn)  # of the left operand
-_BY_ROWS = (products.linear, products.matmul_nt, products.mm_nt)  # of the right operand
+BY_COLUMNS = (products.mm_tn, products.rows_tn)  # of the left operand
+BY_ROWS = (products.linear, products.matmul_nt, products.mm_nt)  # of the right operand
 
 
 def with_epilogue(
@@ -32,8 +32,8 @@ def with_epilogue(
         a, b, *bias = tensors[:operands]
         if made is products.rows_tn:
             a, b = (x.reshape(prod(x.shape[:-1]), x.shape[-1]) for x in (a, b))
-        a = a.t() if made in _BY_COLUMNS else a
-        b = b.t() if made in _BY_ROWS else b
+        a = a.t() if made in BY_COLUMNS else a
+        b = b.t() if made in BY_ROWS else b
         shape = (*a.shape[:-1], b.shape[1])
         rows = [_as_rows(x, shape) for x in tensors[operands:]]
         vectors = all(x.ndim == 1 for x in bias)

@@ -100,20 +100,22 @@ def left_out(x: Tensor) -> bool:
 
 def product(
     a: Tensor, b: Tensor, end: Epilogue = NOTHING, exact: bool = False,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The product over the last two dims; other dims broadcast. With `exact` it is not rounded.
 
-    `dtype` is the dtype of the result if the epilogue `end` changes it.
+    `dtype` is the dtype of the result if it is not that of the operands. `out` is memory for the
+    result, in row-major order; it may be that of the epilogue's `x`, of which each element is read
+    before the one in its place is written.
     """
     if left_out(a):
-        assert end is NOTHING and dtype is None, "torch's product has no epilogue"
+        assert end is NOTHING and dtype is None and out is None, "torch's product has no epilogue"
         return torch.matmul(a, b)
     lead: tuple[int, ...] = ()
     if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device)
+    y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device) if out is None else out
     if y.numel() == 0:
         return y
     p = pair(a, b)

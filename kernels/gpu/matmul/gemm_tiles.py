@@ -154,12 +154,13 @@ def form(
 
 def cases(
     dtype: str, kind: str, tile: Tile, layout: str = "nn", even: bool = True, y: str = "",
-    chain: bool = False,
+    chain: bool = False, adds: bool = False,
 ) -> list[Case]:  # fmt: skip
-    """The compiled form of a tile on the GPUs of each vendor."""
+    """The compiled form of a tile on the GPUs of each vendor; one that `adds` reads y, too."""
     given = f"*{dtype}" if chain else None
+    x = f"*{y}" if adds else given
     types = (
-        *(f"*{dtype}",) * 2, f"*{y or dtype}", *(given,) * 2, None, given, *("i32",) * 5, "i32?",
+        *(f"*{dtype}",) * 2, f"*{y or dtype}", given, x, None, given, *("i32",) * 5, "i32?",
         *("i32",) * 4, "i32?", "i32", "i32", "i32",
     )  # fmt: skip
     out = (GELU_AND_SUM, tl.bfloat16) if chain else (None, None)
@@ -181,6 +182,7 @@ CASES = [
     *cases("bf16", "half", _MIDDLE),
     *cases("bf16", "half", _MIDDLE, "nt", chain=True),
     *cases("bf16", "half", _MIDDLE, "tn", y="fp32"),
+    *cases("bf16", "half", _MIDDLE, "tn", y="fp32", adds=True),
     *cases("fp16", "half", _MIDDLE, "tt", even=False),
     *cases("bf16", "half", Tile(64, 64, 64, 4, 4), even=False),
     *cases("bf16", "half", Tile(16, 64, 128, 4, 3), "nt"),

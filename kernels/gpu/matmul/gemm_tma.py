@@ -142,9 +142,8 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
         return False
     if _processors(p.a.device.index) == 0:
         return False
-    size = y.element_size()
-    steps = (p.a_step, p.b_step, p.n)
-    even = not any(step * size % _ALIGNMENT for step in steps)
+    steps = (p.a_step * p.a.element_size(), p.b_step * p.b.element_size(), p.n * y.element_size())
+    even = not any(step % _ALIGNMENT for step in steps)
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
@@ -180,10 +179,13 @@ def run(
     )
 
 
-def case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
-    """The compiled form of a tile, on GPUs with TMA."""
+def case(
+    dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False, adds: bool = False
+) -> Case:
+    """The compiled form of a tile, on GPUs with TMA; one that `adds` reads a float32 y, too."""
     given = f"*{dtype}" if chain else None
-    types = (*tensors(dtype, "a", "b", "y"), *(given,) * 2, None, given, *("i32",) * 7)
+    y, x = ("*fp32", "*fp32") if adds else (f"*{dtype}", given)
+    types = (*tensors(dtype, "a", "b"), y, given, x, None, given, *("i32",) * 7)
     constants = (
         layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
@@ -201,4 +203,6 @@ CASES = [
     case("bf16", "half", Tile(128, 128, 64, 8, 4), "nt", chain=True),
     case("fp32", "tf32", Tile(128, 128, 32, 8, 4)),
     case("bf16", "half", Tile(128, 256, 64, 4, 4, specialized=1)),
+    case("bf16", "half", _LARGE._replace(stages=3), "tn", adds=True),
+    case("bf16", "half", Tile(128, 128, 64, 8, 4), "tn", adds=True),
 ]

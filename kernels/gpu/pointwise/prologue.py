@@ -61,18 +61,28 @@ class Prologue:
 
 
 @lru_cache(maxsize=1024)
-def function_of(expression: Expression, numbers: Sequence[float | int]) -> object:
-    """A function of Triton for the outputs of an expression, with its numbers in it."""
-    text = _source(expression, numbers)
+def function_of(
+    expression: Expression,
+    numbers: Sequence[float | int],
+    places: tuple[int, ...] | None = None,
+    count: int = MOST_INPUTS,
+) -> object:
+    """A function of Triton for the outputs of an expression, with its numbers in it.
+
+    It takes `count` values. The tensors of the expression are the first, or those at `places`.
+    """
+    text = _source(expression, numbers, places or tuple(range(count)), count)
     return triton.jit(from_text(text, "chain_of_values", __name__=__name__, cast=cast))
 
 
-def _source(expression: Expression, numbers: Sequence[float | int]) -> str:
-    count = len(expression.inputs) - len(numbers)
-    values = ", ".join(f"x{i}" for i in range(MOST_INPUTS))
+def _source(
+    expression: Expression, numbers: Sequence[float | int], places: Sequence[int], count: int
+) -> str:
+    tensors = len(expression.inputs) - len(numbers)
+    values = ", ".join(f"x{i}" for i in range(count))
     lines = [f"def chain_of_values({values}):"]
-    lines += [f"    v{i} = x{i}" for i in range(count)]
-    for i, number in enumerate(numbers, count):
+    lines += [f"    v{i} = x{places[i]}" for i in range(tensors)]
+    for i, number in enumerate(numbers, tensors):
         literal = repr(number) if abs(number) < float("inf") else f'float("{number}")'
         lines.append(f"    v{i} = tl.full((), {literal}, {kind_of(expression.inputs[i].dtype)})")
     lines += [f"    {line}" for line in steps_of(expression)]

@@ -11,6 +11,7 @@ variances (1979); Welford, Note on a method for calculating corrected sums of sq
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -34,6 +35,8 @@ from .variance_kernels import combined, taken_in
 
 _TILE = 2048  # elements: 16 for each thread, with three numbers kept for each
 _PROGRAMS = 1024
+# What a chain takes beside x: tensors like it, and vectors of channels.
+MOST_SLOPES, MOST_VECTORS = 3, 4
 
 
 class _Channels(NamedTuple):
@@ -175,31 +178,56 @@ def _join_moments(
     tl.store(moved_var + c, unbiased.to(moved_var.dtype.element_ty), mask=known)
 
 
+@triton.jit
+def _vector(vector, c, known):
+    """A number for each channel."""
+    return tl.load(vector + c, mask=known, other=0)[:, None]
+
+
 @Kernel
 def _sums(
-    dy, x, mean, rstd, parts, batch, channels, inner, tiles, chunk,
-    WIDE: tl.constexpr, BC: tl.constexpr, BB: tl.constexpr, BI: tl.constexpr,
+    dy, dy1, dy2, x, mean, rstd, weight, bias, whole, parts, batch, channels, inner, tiles, chunk,
+    CHAIN: tl.constexpr, WIDE: tl.constexpr, BC: tl.constexpr, BB: tl.constexpr, BI: tl.constexpr,
 ):  # fmt: skip
-    """parts[0:2, split, channel]: the sums of dy * (x - mean) * rstd, and of dy."""
+    """parts[0:2, split, channel]: the sums of dy * (x - mean) * rstd, and of dy.
+
+    CHAIN gives dy from the tensors and vectors that there are. It is written if there is `whole`.
+    """
     c, known = _channel_block(channels, BC)
     split = tl.program_id(1)
     end = tl.minimum((split + 1) * chunk, tiles)
-    middle = tl.load(mean + c, mask=known, other=0)[:, None]
+    middle, r = _vector(mean, c, known), _vector(rstd, c, known)
+    w, b = middle, middle
+    if weight is not None:
+        w = _vector(weight, c, known)
+    if bias is not None:
+        b = _vector(bias, c, known)
     along = tl.zeros((BC, BB * BI), WIDE)
     level = tl.zeros((BC, BB * BI), WIDE)
     for number in range(split * chunk, end):
         where, mask, _ = _tile(number, c, known, batch, channels, inner, BB, BI)
-        g = tl.load(dy + where, mask=mask, other=0).to(WIDE)
-        v = tl.load(x + where, mask=mask, other=0).to(WIDE)
-        along += g * (v - middle)
-        level += g
+        g = tl.load(dy + where, mask=mask, other=0)
+        v = tl.load(x + where, mask=mask, other=0)
+        if CHAIN is not None:
+            g1, g2 = g, g
+            if dy1 is not None:
+                g1 = tl.load(dy1 + where, mask=mask, other=0)
+            if dy2 is not None:
+                g2 = tl.load(dy2 + where, mask=mask, other=0)
+            g = CHAIN(g, g1, g2, v, middle, r, w, b)
+            if whole is not None:
+                tl.store(whole + where, g, mask=mask)
+            g = tl.where(mask, g, 0)
+        slope = g.to(WIDE)
+        along += slope * (v.to(WIDE) - middle)
+        level += slope
     out = parts + split * channels + c
-    r = tl.load(rstd + c, mask=known, other=0)
-    tl.store(out, tl.sum(along, 1) * r, mask=known)
+    tl.store(out, tl.sum(along, 1) * tl.reshape(r, (BC,)), mask=known)
     tl.store(out + tl.num_programs(1) * channels, tl.sum(level, 1), mask=known)
 
 
-def _suits(x: Tensor) -> bool:
+def suits(x: Tensor) -> bool:
+    """Whether the kernels support this tensor."""
     return x.numel() > 0 and x.dtype.is_floating_point and x.dtype in NUMBERS
 
 
@@ -211,7 +239,7 @@ def channel_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    if not _suits(x):
+    if not suits(x):
         return reference.channel_statistics(x, running_mean, running_var, momentum, eps)
     whole, t = _as_channels(x, is_channels_last(x))
     wide = wide_of(x.dtype)
@@ -236,32 +264,58 @@ def channel_statistics(
 
 
 def channel_sums(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    if not _suits(x):
+    if not suits(x):
         return reference.channel_sums(dy, x, mean, rstd)
+    return summed((dy,), x, (mean, rstd), None, None)
+
+
+def summed(
+    slopes: Sequence[Tensor],
+    x: Tensor,
+    vectors: Sequence[Tensor],
+    chain: object,
+    whole: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """`channel_sums` of what a chain gives from `slopes`, x and the vectors; None: of the first.
+
+    It is written to `whole`, in the order of x. The vectors are mean, rstd and up to two more.
+    """
     channels_last = is_channels_last(x)
-    whole, t = _as_channels(x, channels_last)
-    slopes, _ = _as_channels(dy, channels_last)
+    given, t = _as_channels(x, channels_last)
     wide = wide_of(x.dtype)
     parts = torch.empty((2, t.splits, t.channels), dtype=wide, device=x.device)
-    args = (slopes, whole, mean.contiguous(), rstd.contiguous(), parts, *t.numbers)
-    _sums.launch(t.grid, args, (TRITON[wide], *t.tile))
+    first = [dense(slope, channels_last) for slope in slopes]
+    numbers = [vector.contiguous() for vector in vectors]
+    pointers = (
+        *first, *[None] * (MOST_SLOPES - len(first)), given,
+        *numbers, *[None] * (MOST_VECTORS - len(numbers)), whole, parts,
+    )  # fmt: skip
+    # Without contraction, so that each value of a chain has the bits of a kernel of its own.
+    _sums.launch(t.grid, (*pointers, *t.numbers), (chain, TRITON[wide], *t.tile), fused=False)
     along, level = reduce_dims(parts, (1,), False, "sum", wide).unbind()
     shape = shape_of_statistics(x)
     return along.view(shape), level.view(shape)
 
 
 # The sizes of channels-last memory and of row-major order, and their tiles.
-_LAYOUTS = (
+LAYOUTS = (
     (("i32?", "i32", "i32?", "i32?", "i32?"), (tl.float32, 64, 32, 1)),
     (("i32?", "i32?", "i32", "i32?", "i32?"), (tl.float32, 1, 2, 1024)),
 )
+
+
+def _case(x: str, sizes: tuple[str, ...], constants: tuple[object, ...]) -> Case:
+    types = (x, None, None, x, "*fp32", "*fp32", None, None, None, "*fp32")
+    return Case(_sums, (*types, *sizes), (None, *constants), fused=False)
+
+
 CASES = [
     case
     for x in ("*bf16", "*fp32")
-    for sizes, constants in _LAYOUTS
+    for sizes, constants in LAYOUTS
     for case in (
         Case(_moments, (x, "*fp32", *sizes), constants),
-        Case(_sums, (x, x, *("*fp32",) * 3, *sizes), constants),
+        _case(x, sizes, constants),
     )
 ]
 CASES += [Case(_join_moments, ("*fp32",) * 7, (True, tl.float32, 32, 64))]

@@ -110,7 +110,10 @@ def _reduce(
                 tl.store(whole + (first + place), v, mask=mask)
         if MAP == "nonzero":
             v = (v != 0).to(WIDE)
-        v = tl.where(mask, mapped(v.to(WIDE), average, MAP, ORDER), NEUTRAL)
+        v = mapped(v.to(WIDE), average, MAP, ORDER)
+        # What is not there was loaded as 0. Where that adds 0, selecting would only take registers.
+        if MAP == "apart" or KIND != "sum" or CHAIN is not None or MAP == "power":
+            v = tl.where(mask, v, NEUTRAL)
         if KIND == "sum":
             total += v
         elif KIND == "prod":
@@ -262,6 +265,9 @@ CASES = [
     for kind in ("*bf16", "*fp32")
     for tile, warps in ((_ROWS, 4), (_COLUMNS, 8))
 ]
+# Rows of partial sums, whose number is no multiple of 16, as in the backward pass of norms.
+_PARTIAL = ("*fp32", *(None,) * 5, "*fp32", "i32", "i32?")
+CASES += [Case(_reduce, _PARTIAL, (None, *_SUM, *_COLUMNS), 8)]
 _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
 _CHAINED = (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32")
 CASES += [

@@ -1,0 +1,33 @@
+"""Process groups that their members make alone, under a name that they agree on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+
+def group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> dist.ProcessGroup:
+    """`dist.new_group` among its members alone, under a name that they agree on.
+
+    torch (2.13) puts the number of groups that the process made so far into the name of such a
+    group. Members that were in different numbers of groups would wait for each other under
+    different names, so for this call the name is made here.
+    """
+    makes_name = c10d._hash_ranks_to_str
+    c10d._hash_ranks_to_str = lambda ranks: name
+    try:
+        handle: dist.ProcessGroup = dist.new_group(
+            list(ordered), timeout=limit, use_local_synchronization=True
+        )
+    finally:
+        c10d._hash_ranks_to_str = makes_name
+    shake_hands(handle)
+    return handle
+
+
+def shake_hands(handle: dist.ProcessGroup | None) -> None:
+    """Return when all members have finished connecting; else one could leave while another does."""
+    dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)

@@ -1,0 +1,130 @@
+"""Host copies: the steps that keep a value in host memory while nothing on the device needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from ..engine.tensor import Shards
+from .ir import ProgramStep, Run, Value
+
+OFFLOAD, FETCH, WAIT = "offload", "fetch", "wait"  # the origins of the steps
+
+
+def host_copies(
+    value: Value, made: tuple[Value, Value, Value], maker: ProgramStep, reader: ProgramStep
+) -> tuple[ProgramStep, ProgramStep, ProgramStep]:
+    """The steps that copy `value` to the host, begin to copy it back, and wait for that.
+
+    They make the values `made`: the copy on the host, the one on the device, and the same when it
+    is there. The first step belongs to the module of `maker`, the others to that of `reader`.
+    """
+    kept, fetched, there = made
+    copy = _HostCopy()
+    offload = _step(OFFLOAD, copy.offload, value, kept, maker, note="on the host")
+    fetch = _step(FETCH, copy.begin, kept, fetched, reader, note="from the host")
+    wait = _step(WAIT, copy.end, fetched, there, reader)
+    return offload, fetch, replace(wait, aliases=True)
+
+
+def _step(
+    origin: str, run: Run, value: Value, made: Value, near: ProgramStep, note: str = ""
+) -> ProgramStep:
+    return ProgramStep(
+        origin, origin, (value,), (), (made,), run, scope=near.scope, backward=near.backward,
+        again=near.again, line=near.line, micro_batch=near.micro_batch, note=note,
+    )  # fmt: skip
+
+
+class _HostCopy:
+    """One value on its way to the host and back, once in each run.
+
+    On a GPU both copies are made on the device's stream of copies, in the order of the steps, from
+    and to pinned memory. Torch's allocators keep what a copy still uses: `record_stream` tells the
+    one of the device, and the one of pinned memory notes each copy itself.
+    """
+
+    def __init__(self) -> None:
+        self._devices: list[torch.device] = []
+        self._copied: list[tuple[torch.device, torch.cuda.Event]] = []
+
+    def offload(self, shards: Shards) -> Shards:
+        self._devices = [shard.device for shard in shards]
+        return _each_once(_to_host, shards, self._devices)
+
+    def begin(self, shards: Shards) -> Shards:
+        self._copied = []
+        return _each_once(self._to_device, shards, self._devices)
+
+    def end(self, shards: Shards) -> Shards:
+        for device, event in self._copied:
+            torch.cuda.current_stream(device).wait_event(event)
+        self._copied = []
+        return shards
+
+    def _to_device(self, kept: torch.Tensor, device: torch.device) -> torch.Tensor:
+        if device.type != "cuda":
+            return _cloned(kept)
+        flat, stream = _flat(kept), _copy_stream(device)
+        # Of the stream that computes, so that it is free when the last step on it is done.
+        fetched = torch.empty(flat.shape, dtype=flat.dtype, device=device)
+        # What had this memory before may still be read.
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            fetched.copy_(flat, non_blocking=True)
+            self._copied.append((device, stream.record_event()))
+        fetched.record_stream(stream)  # an error may free it before the end
+        return fetched.as_strided(kept.shape, kept.stride())
+
+
+def _each_once(
+    copy: Callable[[torch.Tensor, torch.device], torch.Tensor],
+    shards: Shards,
+    devices: Sequence[torch.device],
+) -> Shards:
+    """The copies of all shards; ranks that share memory share the copy."""
+    different = {id(shard): (shard, at) for shard, at in zip(shards, devices, strict=True)}
+    made = {key: copy(*each) for key, each in different.items()}
+    return tuple([made[id(shard)] for shard in shards])
+
+
+def _to_host(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if device.type != "cuda":
+        return _cloned(x)
+    flat, stream = _flat(x), _copy_stream(device)
+    kept = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        kept.copy_(flat, non_blocking=True)
+    x.record_stream(stream)
+    return kept.as_strided(x.shape, x.stride())
+
+
+def _cloned(x: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, which kernels may tell from others in their last bits."""
+    return _flat(x).clone().as_strided(x.shape, x.stride())
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """The memory from the first to the last element."""
+    return x.as_strided((extent(tuple(x.shape), x.stride()),), (1,))
+
+
+def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The elements from the first to the last one.
+
+    >>> extent((2, 3), (3, 1)), extent((2, 3), (0, 1)), extent((0, 3), (3, 1))
+    (6, 3, 0)
+    """
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of a device's copies to and from the host: they are done in the order of steps."""
+    return torch.cuda.Stream(device)

@@ -1,0 +1,79 @@
+"""Fuses the sums of batch norm's gradient with the pointwise steps that make what is summed.
+
+Applies where Triton does the work, behind the fusion of chains. Each value is rounded as in its own
+step, so no bit changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...engine.op import Kernel, Local
+from ...engine.ops.channel_norm import ChannelSums
+from ...kernels import channel_chain_ref as kernels
+from ...kernels.channel_chain_ref import MOST_TENSORS, MOST_VECTORS, ChannelChain
+from ..ir import Program, ProgramStep, Value
+from .fuse_chains import Fused, chain_of, fused_step, on_triton, refusal
+from .fusion_groups import is_pointwise, lies_alike
+from .pass_utils import same_segment, uses
+
+
+class FusedSums(Fused):
+    """The sums over channels of a chain's output, and (where it is `kept`) the output itself."""
+
+    def __init__(self, made: ChannelChain, steps: tuple[ProgramStep, ...]) -> None:
+        self.made = made
+        self.steps = steps
+        self.num_outputs = 2 + made.kept
+
+    def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
+        picked = local.pick(kernels.with_chain)
+        return local.around(picked, picked(self.made))
+
+
+def fuse_channel_sums(program: Program) -> Program:
+    """The program with one step for each two sums and the pointwise step that makes the summed."""
+    makers, used = program.makers(), uses(program)
+    index = {step: at for at, step in enumerate(program.steps)}
+    fused: dict[ProgramStep, ProgramStep] = {}  # by the pointwise step
+    gone: set[ProgramStep] = set()
+    for step in program.steps:
+        if not (isinstance(step.op, ChannelSums) and on_triton(step)):
+            continue
+        dy, *others = step.reads()
+        maker = makers.get(dy.number)
+        if maker is None or maker in fused or not _may_join(maker, step):
+            continue
+        known = [makers[value.number] for value in others if value.number in makers]
+        if all(index[each] < index[maker] for each in known):
+            made = _fused(maker, step, used[dy.number] > 1)
+            if made is not None:
+                fused[maker] = made
+                gone.add(step)
+    steps = [fused.get(step, step) for step in program.steps if step not in gone]
+    return replace(program, steps=steps)
+
+
+def _may_join(maker: ProgramStep, sums: ProgramStep) -> bool:
+    """Whether a step is pointwise work with one result, beside the sums."""
+    pointwise = type(maker.origin) is Fused or (is_pointwise(maker) and not refusal(maker))
+    return pointwise and len(maker.outputs) == 1 and same_segment(maker, sums)
+
+
+def _fused(maker: ProgramStep, sums: ProgramStep, kept: bool) -> ProgramStep | None:
+    """The step that does what both do, or None where that reads too much or what lies otherwise."""
+    dy, x, mean, rstd = sums.reads()
+    tensors: dict[int, Value] = {}
+    vectors: dict[int, Value] = {}
+    for value in maker.reads():
+        if value in (x, mean, rstd):
+            continue
+        if not (lies_alike(value.meta, x.meta) or lies_alike(value.meta, mean.meta)):
+            return None
+        (tensors if lies_alike(value.meta, x.meta) else vectors)[value.number] = value
+    if not 0 < len(tensors) <= MOST_TENSORS or len(vectors) > MOST_VECTORS:
+        return None
+    inputs = [*tensors.values(), x, mean, rstd, *vectors.values()]
+    chain = chain_of(maker.parts or (maker,), inputs, maker.outputs)
+    op = FusedSums(ChannelChain(chain, len(tensors), kept), (*(maker.parts or (maker,)), sums))
+    return fused_step(op, inputs, (*sums.outputs, *([dy] if kept else [])))

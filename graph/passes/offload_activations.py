@@ -1,0 +1,131 @@
+"""Offloading: what backward needs of a module waits in host memory, not on the device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..host_copies import host_copies
+from ..ir import Program, ProgramStep, Value
+
+_EARLY = 8  # steps before the first that needs a value, its copy back begins
+
+
+def offload_activations(program: Program) -> Program:
+    """The program in which modules with `activation_offloading` keep activations on the host.
+
+    An activation is made by a step of the module's forward from the program's inputs, and read by
+    backward. It is copied to the host after its last use in forward, and copied back a few steps
+    before its first use in backward. Views of it are made again there. What is wanted at the end,
+    or needed again too soon, stays. No bit of a result changes: strides are kept, too.
+    """
+    if not any(step.offloaded for step in program.steps):
+        return program
+    found = _Activations(program)
+    numbers = program.free_numbers()
+    behind: dict[int, list[ProgramStep]] = defaultdict(list)
+    before: dict[int, list[ProgramStep]] = defaultdict(list)
+    renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
+    for each in found.offloaded():
+        value, needed = each.value, each.needed
+        there = Value(next(numbers), value.meta)
+        made = (Value(next(numbers), value.meta), Value(next(numbers), value.meta), there)
+        copies = host_copies(value, made, each.maker, program.steps[needed])
+        behind[each.last].append(copies[0])
+        before[needed - _EARLY].append(copies[1])
+        before[needed].append(copies[2])
+        same = {value.number: there}
+        for step in found.views_read(each):
+            new = tuple([Value(next(numbers), view.meta) for view in step.outputs])
+            again = replace(step.substitute(same), outputs=new, backward=True)
+            before[needed].append(again)
+            same |= {old.number: view for old, view in zip(step.outputs, new, strict=True)}
+        renamed[needed] |= same
+    steps: list[ProgramStep] = []
+    now: dict[int, Value] = {}
+    for index, step in enumerate(program.steps):
+        now |= renamed.get(index, {})
+        steps += [*before.get(index, ()), step.substitute(now), *behind.get(index, ())]
+    return replace(program, steps=steps)
+
+
+@dataclass(slots=True)
+class _Activation:
+    """A value with memory of its own, and the steps before backward that make views of it."""
+
+    value: Value
+    maker: ProgramStep
+    last: int  # the index of the last step before backward that needs it or a view
+    needed: int = -1  # the index of the first step of backward that does; -1: none yet
+    views: list[ProgramStep] = field(default_factory=list)
+    stays: bool = False  # whether it must not leave the device
+
+
+class _Activations:
+    """What steps of modules with `activation_offloading` make for backward."""
+
+    def __init__(self, program: Program) -> None:
+        self._all: list[_Activation] = []
+        self._of: dict[int, _Activation] = {}  # by number: it, or the one it is a view of
+        self._follows = {value.number for value in program.inputs}  # what the inputs decide
+        self._read: dict[int, int] = {}  # by number, the index of the last step that reads it
+        for index, step in enumerate(program.steps):
+            self._add(index, step)
+        ends = [*program.wanted(), *(value for pair in program.carried for value in pair)]
+        for step in program.steps:
+            ends += step.writes if step.place is None else (step.place, *step.writes)
+        self._keep(ends)
+
+    def offloaded(self) -> Iterator[_Activation]:
+        """Those to keep on the host, in the order in which they are made."""
+        for each in self._all:
+            if not each.stays and each.needed - _EARLY > each.last + 1:
+                yield each
+
+    def views_read(self, activation: _Activation) -> list[ProgramStep]:
+        """The steps that make those views that are read from where backward begins to."""
+        found: list[ProgramStep] = []
+        needed: set[int] = set()
+        for step in reversed(activation.views):
+            made = [value.number for value in step.outputs]
+            if any(n in needed or self._read.get(n, -1) >= activation.needed for n in made):
+                needed.update(value.number for value in step.reads())
+                found.append(step)
+        return found[::-1]
+
+    def _keep(self, values: Iterable[Value]) -> None:
+        """Let values, and what they are views of, stay on the device."""
+        for value in values:
+            if value.number in self._of:
+                self._of[value.number].stays = True
+
+    def _add(self, index: int, step: ProgramStep) -> None:
+        reads = {value.number: value for value in step.reads()}
+        self._read.update(dict.fromkeys(reads, index))
+        if not reads.keys().isdisjoint(self._follows):
+            self._follows.update(value.number for value in step.outputs)
+        for number in reads:
+            each = self._of.get(number)
+            if each is None or each.needed >= 0:
+                continue
+            if step.backward:
+                each.needed = index
+            else:
+                each.last = index
+        if not step.aliases:
+            self._begin(index, step)
+        elif len(reads) > 1:  # in whose memory the result lies is not known
+            self._keep(reads.values())
+        else:
+            for base in filter(None, map(self._of.get, reads)):
+                self._of.update((value.number, base) for value in step.outputs)
+                if base.needed < 0:
+                    base.views.append(step)
+
+    def _begin(self, index: int, step: ProgramStep) -> None:
+        """Note what a step makes in memory of its own, if it is an activation."""
+        for value in step.outputs if step.offloaded and not step.backward else ():
+            if value.number in self._follows:
+                self._all.append(_Activation(value, step, index))
+                self._of[value.number] = self._all[-1]

@@ -1,0 +1,120 @@
+"""Slopes behind batch norm: backward computes an activation again from the batch norm's input.
+
+Applies where Triton does the work. The sums over channels and the gradient of the batch norm read
+that input anyway. Each then computes the activation's gradient for itself, which no kernel writes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ...engine.ops.channel_norm import ChannelSums
+from ..ir import Program, ProgramStep, Value
+from .fuse_chains import on_triton, refusal
+from .fusion_groups import is_pointwise, lies_alike
+from .pass_utils import same_segment, together
+from .recompute_pointwise import MOST_AGAIN
+
+
+def recompute_slopes(program: Program) -> Program:
+    """The program in which steps behind a batch norm read its input, and not its activation."""
+    found = _Slopes(program)
+    for step in program.steps:
+        if isinstance(step.op, ChannelSums) and on_triton(step):
+            found.add(step)
+    if not found.gone:
+        return program
+    steps: list[ProgramStep] = []
+    for step in program.steps:
+        if step not in found.gone:
+            steps += found.made.get(step, (step,))
+    return replace(program, steps=steps)
+
+
+@dataclass(slots=True)
+class _Slopes:
+    """The steps that make an activation's gradient, and what those that read it become."""
+
+    program: Program
+    gone: set[ProgramStep] = field(default_factory=set)
+    made: dict[ProgramStep, list[ProgramStep]] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(init=False)
+    _makers: dict[int, ProgramStep] = field(init=False)
+    _readers: dict[int, list[ProgramStep]] = field(init=False)
+    _wanted: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._numbers, self._makers = self.program.free_numbers(), self.program.makers()
+        self._readers = defaultdict(list)
+        for step in self.program.steps:
+            for value in {value.number: value for value in step.reads()}.values():
+                self._readers[value.number].append(step)
+        self._wanted = frozenset(value.number for value in self.program.wanted())
+
+    def add(self, sums: ProgramStep) -> None:
+        """Note what becomes of the gradient that a step sums, if all that read it read x."""
+        slope, x, mean = list(sums.reads())[:3]
+        maker = self._makers.get(slope.number)
+        if maker is None or slope.number in self._wanted or not _is_fusible(maker, sums):
+            return
+        readers = self._readers[slope.number]
+        if not all(self._reads(reader, x, sums) for reader in readers):
+            return
+        before = self._behind_all(maker, x, mean)
+        if before is None:
+            return
+        self.gone.add(maker)
+        for reader in readers:
+            self.made[reader] = self._repeated((*before, maker), reader)
+
+    def _reads(self, reader: ProgramStep, x: Value, sums: ProgramStep) -> bool:
+        """Whether a step that reads the gradient reads x too, and can compute the former."""
+        fusible = reader is sums or _is_fusible(reader, sums)
+        return fusible and x in tuple(reader.reads()) and reader not in self.made
+
+    def _behind_all(
+        self, maker: ProgramStep, x: Value, mean: Value
+    ) -> tuple[ProgramStep, ...] | None:
+        """The steps of forward that are done again, so that few tensors but x are read."""
+        found: dict[ProgramStep, None] = {}
+        for value in maker.reads():
+            behind = self._behind(value, x, mean, maker)
+            found.update(dict.fromkeys(behind or ()))
+        return tuple(found) if 0 < len(found) < MOST_AGAIN else None
+
+    def _behind(
+        self, value: Value, x: Value, mean: Value, like: ProgramStep
+    ) -> tuple[ProgramStep, ...] | None:
+        """The steps of forward that make a value from x and vectors of channels, if there are."""
+        if value is x or lies_alike(value.meta, mean.meta):
+            return ()
+        maker = self._makers.get(value.number)
+        if maker is None or maker.backward or not together(maker, like):
+            return None
+        if not (is_pointwise(maker) and not refusal(maker) and lies_alike(value.meta, x.meta)):
+            return None
+        found: dict[ProgramStep, None] = {}
+        for each in maker.reads():
+            behind = self._behind(each, x, mean, like)
+            if behind is None:
+                return None
+            found.update(dict.fromkeys(behind))
+        return (*found, maker)
+
+    def _repeated(self, steps: tuple[ProgramStep, ...], reader: ProgramStep) -> list[ProgramStep]:
+        """The steps again, and the reader of the last of them."""
+        again: dict[int, Value] = {}
+        made = []
+        for step in steps:
+            (old,) = step.outputs
+            value = Value(next(self._numbers), old.meta)
+            value.scope, value.line = old.scope, old.line
+            made.append(replace(step.substitute(again), outputs=(value,), backward=True))
+            again[old.number] = value
+        return [*made, reader.substitute(again)]
+
+
+def _is_fusible(step: ProgramStep, like: ProgramStep) -> bool:
+    return is_pointwise(step) and not refusal(step) and same_segment(step, like)
