@@ -66,6 +66,9 @@ class Autocast(Through):
         with using(self.inner):
             return call(*(self._cast(call, op, args) if isinstance(op, Op) else args))
 
+    def dtype_of_products(self, device_type: str) -> torch.dtype | None:
+        return self.dtypes.get(device_type)
+
     def for_gradients(self) -> Interpreter | None:
         return self.inner and self.inner.for_gradients()
 

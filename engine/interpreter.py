@@ -10,6 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    import torch
+
     from .autograd_tape import Edge, Node
     from .tensor import Tensor
 
@@ -49,6 +51,10 @@ class Interpreter:
     ) -> R:
         """Run a module: `forward(*args, **kwargs)`."""
         return forward(*args, **kwargs)
+
+    def dtype_of_products(self, device_type: str) -> torch.dtype | None:
+        """The dtype to which matrix products cast float32 inputs on such devices; None: as it is."""
+        return None
 
     def run_vjp(self, node: Node, vjp: Callable[..., R], args: tuple[object, ...]) -> R:
         """Run the vjp of a node of the tape: `vjp(*args)`."""

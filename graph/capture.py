@@ -168,6 +168,9 @@ class Capture(CapturedValues):
 
     # Ops.
 
+    def dtype_of_products(self, device_type: str) -> torch.dtype | None:
+        return self._amp
+
     def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
         if isinstance(op, Source):
             return typing.cast("R", self._source(op, *args))

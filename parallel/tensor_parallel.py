@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
+import torch
+
 from ..engine.convert import to_global
+from ..engine.interpreter import get_current
 from ..engine.meta import check_nd_sbp
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp, broadcast, split
@@ -14,6 +18,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.pytree import tree_map
 from ..graph.setting_checks import integer
+from ..nn.linear import Linear
 from ..nn.module import Module
 from ..nn.parameter_readers import readers
 from .layout_plan import TRANSFORMER, Plan, Style
@@ -133,7 +138,9 @@ class _Replicate:
 
     Layers that get the same tensor, such as the projections of attention, get the same result, so
     that their gradients are summed together. A layer that is called again gets another one, since
-    the first may have been differentiated by then.
+    the first may have been differentiated by then. In mixed precision a linear layer's input is
+    cast first: half the bytes are sent, and the result is what the layer keeps for backward, so
+    that it lives until the next one asks for it.
     """
 
     def __init__(self, axis: int) -> None:
@@ -149,11 +156,12 @@ class _Replicate:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if id(module) in self._called:
             self._last = None
-        given = tree_map(args, self._replicated), tree_map(kwargs, self._replicated)
+        replicated = partial(self._replicated, isinstance(module, Linear))
+        given = tree_map(args, replicated), tree_map(kwargs, replicated)
         self._called.add(id(module))
         return given
 
-    def _replicated(self, x: Tensor) -> Tensor:
+    def _replicated(self, is_linear: bool, x: Tensor) -> Tensor:
         if not _lies_on(x, self.axis):
             return x
         if self._last is not None and self._last[0]() is x and self._last[1] == x.version:
@@ -161,14 +169,13 @@ class _Replicate:
             if last is not None:
                 return last
         target = _with(x.sbp, self.axis, broadcast)
-        if x.requires_grad:
-            back = _with(x.sbp, self.axis, broadcast) if x.sbp[self.axis].is_partial else x.sbp
-            y = to_global(x, sbp=target, grad_sbp=back)
-            if y.requires_grad:
-                self._last = ref(x), x.version, ref(y)
-                self._called.clear()
-            return y
-        return to_global(x, sbp=target)
+        back = _with(x.sbp, self.axis, broadcast) if x.sbp[self.axis].is_partial else x.sbp
+        low = _dtype_of_products(x) if is_linear else None
+        y = to_global(x if low is None else x.to(low), sbp=target, grad_sbp=back)
+        if y.requires_grad:
+            self._last = ref(x), x.version, ref(y)
+            self._called.clear()
+        return y
 
 
 class _Reduce:
@@ -192,6 +199,14 @@ class _Reduce:
         if dim is None or dim >= y.ndim or y.shape[dim] < y.placement.shape[self.axis]:
             return to_global(y, sbp=whole, grad_sbp=whole)
         return to_global(y, sbp=_with(y.sbp, self.axis, split(dim)), grad_sbp=whole)
+
+
+def _dtype_of_products(x: Tensor) -> torch.dtype | None:
+    """The dtype to which matrix products cast a tensor in mixed precision; None: they do not."""
+    current = get_current()
+    if current is None or x.dtype is not torch.float32:
+        return None
+    return current.dtype_of_products(x.meta.device_type)
 
 
 def _lies_on(x: Tensor, axis: int) -> bool:

@@ -111,11 +111,12 @@ def test_the_table_decides(world):
 
 
 @pytest.mark.parametrize("n", [2, 4])
-def test_a_block_needs_two_all_reduces_in_each_direction(n, world):
+@pytest.mark.parametrize("amp", [False, True])
+def test_a_block_needs_two_all_reduces_in_each_direction(n, amp, world):
     p = flow.placement("cpu", list(range(n)))
     model = tensor_parallel(nn.Sequential(LlamaBlock(16, 4), LlamaBlock(16, 4)), p)
     x = flow.randn(2, 5, 16, placement=p, sbp=flow.sbp.broadcast, requires_grad=True)
-    with flow.profiler.comm() as forward:
+    with flow.profiler.comm() as forward, flow.autocast("cpu", enabled=amp):
         y = model(x)
     loss = (y * y).mean()
     with flow.profiler.comm() as backward:
@@ -125,7 +126,7 @@ def test_a_block_needs_two_all_reduces_in_each_direction(n, world):
     for log in (forward, backward):
         assert [record.kind for record in log.records] == ["all_reduce"] * 4
         # A ring: each rank receives all but its own part twice.
-        assert log.total_bytes(0) == 4 * 2 * (n - 1) * x.numel() * 4 // n
+        assert log.total_bytes(0) == 4 * 2 * (n - 1) * x.numel() * (2 if amp else 4) // n
 
 
 def test_without_hooks_it_would_be_more(world):
@@ -139,25 +140,52 @@ def test_without_hooks_it_would_be_more(world):
     assert log.count() > 4
 
 
+class Train(nn.Graph):
+    def __init__(self, model, amp=None):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+        if amp is not None:
+            self.config.enable_amp(dtype=amp)
+
+    def build(self, tokens, targets):
+        loss = loss_of(self.model, tokens, targets)
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("sequence_dim", [None, 1])
+def test_mixed_precision_is_the_same_in_a_graph(sequence_dim, world):
+    model, *data = language_model(LlamaBlock)
+    p = flow.placement("cpu", [0, 1])
+    model = tensor_parallel(model.float(), p, sequence_dim=sequence_dim)
+    given = [flow.tensor(x, placement=p, sbp=flow.sbp.broadcast) for x in data]
+    step = Train(copy.deepcopy(model), flow.bfloat16)
+    with flow.autocast("cpu"):
+        losses = []
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            loss = loss_of(model, *given)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    assert [step(*given).item() for _ in range(3)] == losses
+    dtypes = {
+        value.source.meta.dtype
+        for value in step._latest("test").program.steps
+        if value.name == "boxing" and value.scope.endswith("proj")
+    }
+    assert dtypes == {flow.bfloat16}
+
+
 def test_in_a_graph(world):
     model, tokens, targets = language_model(LlamaBlock)
     p = flow.placement("cpu", [0, 1])
     wanted = loss_of(model, flow.tensor(tokens), flow.tensor(targets)).item()
     tensor_parallel(model, p)
-
-    class Train(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
-
-        def build(self, tokens, targets):
-            loss = loss_of(self.model, tokens, targets)
-            loss.backward()
-            return loss
-
     given = [flow.tensor(x, placement=p, sbp=flow.sbp.broadcast) for x in (tokens, targets)]
-    step = Train()
+    step = Train(model)
     losses = [step(*given).item() for _ in range(2)]
     np.testing.assert_allclose(losses[0], wanted, rtol=1e-12)
     assert losses[1] < losses[0]
