@@ -124,10 +124,11 @@ def legal_layouts(
     metas: Sequence[Meta | None],
     outputs: Sequence[Meta],
     attrs: Attributes,
+    only: int | None = None,
 ) -> list[tuple[Metas, tuple[Meta, ...]]]:
     """Every legal layout of inputs and outputs; along axes of one rank they stay as they are.
 
-    `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes before
+    With `only` they stay along all axes but that one. `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes before
     it leave, as in `choose`.
     """
     tensors = [meta for meta in metas if meta is not None]
@@ -138,7 +139,7 @@ def legal_layouts(
     for axis, parts in enumerate(mesh):
         longer: list[tuple[Signature, ...]] = []
         for chosen in found:
-            if parts == 1:
+            if parts == 1 or only not in (None, axis):
                 along = [tuple([m.nd_sbp[axis] for m in each]) for each in (tensors, outputs)]
                 longer.append((*chosen, Signature(along[0], along[1])))
                 continue

@@ -34,6 +34,7 @@ class GraphConfig:
     schedule: str | None = field(default=None, init=False)
     amp_dtype: torch.dtype | None = field(default=None, init=False)  # of matrix products
     layout_search: bool = field(default=False, init=False)
+    searched_axis: int | None = field(default=None, init=False)  # of meshes; None: all
     layouts_ignored: bool = field(default=False, init=False)  # those that were asked for
     fuses_add: bool = field(default=False, init=False)
     cuda_graph: bool = field(default=False, init=False)
@@ -83,14 +84,18 @@ class GraphConfig:
             )
         self.amp_dtype = dtype if mode else None
 
-    def enable_auto_parallel(self, mode: bool = True) -> None:
+    def enable_auto_parallel(self, mode: bool = True, *, axis: int | None = None) -> None:
         """Decide the layouts of all ops together, not one by one as eager does.
 
         Of all legal layouts of all ops those are taken for which the modelled time of all boxing
         and ops is least. Layouts that were asked for (to_global, parameters, inputs, outputs,
         gradients) stay. Sums over ranks are also put off past linear ops where that saves bytes.
-        Results are the same up to the order of sums.
+        Results are the same up to the order of sums. With `axis` layouts are decided along that
+        axis of the meshes alone, which takes less time; along others they are those of eager.
         """
+        if axis is not None:
+            integer("enable_auto_parallel: axis", axis, least=0)
+        self.searched_axis = axis
         self.layout_search = switch("enable_auto_parallel: mode", mode)
 
     def enable_layout_search(self, mode: bool = True) -> None:
@@ -174,7 +179,7 @@ class GraphConfig:
         """What a compiled graph depends on."""
         options = self.amp_dtype, self.layout_search, self.fuses_add
         captured = self.cuda_graph, self.captures_communication
-        layouts = self.layout_search and self.layouts_ignored
+        layouts = self.layout_search and (self.layouts_ignored, self.searched_axis)
         return self.micro_batches, self.whole_inputs, self.schedule, *options, *captured, layouts
 
     def __repr__(self) -> str:

@@ -79,6 +79,7 @@ def _choices(compilation: Compilation) -> dict[str, Any]:
         "parameters": compilation.chosen,
         "ignore_asked": config.layouts_ignored,
         "micro_batches": config.micro_batches,
+        "axis": config.searched_axis,
     }
 
 

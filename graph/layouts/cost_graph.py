@@ -25,7 +25,7 @@ _PAIRS = 160  # states of copies up to which two copies of a value may be kept
 
 @dataclass(frozen=True)
 class Freedom:
-    """Which layouts may be chosen, besides those of ops.
+    """Which layouts may be chosen, besides those of ops: with `axis` along that of a mesh alone.
 
     `parameters` are those with a gradient, by name. Their gradients, or with `gradients` all, come
     as they are made, and are boxed to the layout of the parameter when all micro-batches are done.
@@ -35,6 +35,7 @@ class Freedom:
     gradients: bool = False
     inputs: bool = False
     outputs: bool = False
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class CostGraph:
         freedom: Freedom,
         training: Training,
     ) -> None:
-        self.flow = flow = LayoutGraph(program)
+        self.flow = flow = LayoutGraph(program, freedom.axis)
         self.program = program
         self.costs = costs
         self.freedom = freedom
@@ -137,7 +138,7 @@ class CostGraph:
 
         `kept` are the bytes that an optimizer keeps for each element of it; None without one.
         """
-        storages = self.tables.storages(value.meta) if free else (value.meta,)
+        storages = self.tables.storages(value.meta, self.freedom.axis) if free else (value.meta,)
         first, second = self.tables.column(storages), None
         groups = [*self._readers.get(value.number, {}).values()]
         if len(storages) > 1 and len(groups) == 1 and len(groups[0]) > 1:

@@ -43,15 +43,20 @@ class LayoutTables:
             found = self._tables[key] = np.array(make(), float)
         return found
 
-    def storages(self, meta: Meta) -> Column:
-        """The present layout first, then all broadcasts and splits into equal parts."""
+    def storages(self, meta: Meta, only: int | None = None) -> Column:
+        """The present layout first, then all broadcasts and splits into equal parts.
+
+        With `only` they differ along that axis alone.
+        """
         if meta not in self._storages:
             found = {meta: None}
             if meta.placement is not None:
                 kinds = [broadcast, *(split(dim) for dim in range(meta.ndim))]
                 choices = [
-                    kinds if parts > 1 else [sbp]
-                    for sbp, parts in zip(meta.nd_sbp, meta.placement.shape, strict=True)
+                    kinds if parts > 1 and only in (None, axis) else [sbp]
+                    for axis, (sbp, parts) in enumerate(
+                        zip(meta.nd_sbp, meta.placement.shape, strict=True)
+                    )
                 ]
                 layouts = (meta.like(nd_sbp=nd_sbp) for nd_sbp in product(*choices))
                 found |= {layout: None for layout in layouts if _is_even(layout)}

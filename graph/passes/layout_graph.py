@@ -49,10 +49,14 @@ class Node:
 
 
 class LayoutGraph:
-    """The nodes of a program, and the layout of every value."""
+    """The nodes of a program, and the layout of every value.
 
-    def __init__(self, program: Program) -> None:
+    With `axis` the forms of a node differ along that axis of its mesh alone.
+    """
+
+    def __init__(self, program: Program, axis: int | None = None) -> None:
         self.program = program
+        self.axis = axis
         self.nodes: list[Node] = []
         self.meta: dict[int, Meta] = {}  # of each value, by number
         self.maker: dict[int, Node] = {}
@@ -116,7 +120,7 @@ class LayoutGraph:
         if key not in self._forms:
             found = {layouts: form}
             if node.free:
-                for each in _moves(form) if node.is_move else self._legal(step, form):
+                for each in _moves(form, self.axis) if node.is_move else self._legal(step, form):
                     found.setdefault((each.inputs, each.outputs), each)
             self._forms[key] = tuple(found.values())
         return self._forms[key]
@@ -126,7 +130,7 @@ class LayoutGraph:
         assert op is not None
         pairs = zip(step.inputs, form.inputs, strict=True)
         given = [value if meta is None else meta for value, meta in pairs]
-        found = legal_layouts(op, given, form.inputs, form.outputs, step.attrs)
+        found = legal_layouts(op, given, form.inputs, form.outputs, step.attrs, self.axis)
         if len(found) > _MOST_FORMS:
             found = [layouts for layouts in found if _changed(layouts, form) <= 2]
         for inputs, outputs in found:
@@ -163,13 +167,14 @@ def _changed(layouts: tuple[Metas, tuple[Meta, ...]], form: Form) -> int:
     return len(axes)
 
 
-def _moves(form: Form) -> Iterator[Form]:
+def _moves(form: Form, only: int | None) -> Iterator[Form]:
     """The layouts in which a boxing whose layout is free may leave a value."""
     (meta,) = form.outputs
     assert meta.placement is not None
     choices: list[Sequence[Sbp]] = []
     for axis, parts in enumerate(meta.placement.shape):
         kinds = [split(dim) for dim, size in enumerate(meta.shape) if size >= parts]
-        choices.append([meta.nd_sbp[axis]] if parts == 1 else [*kinds, broadcast, partial_sum])
+        stays = parts == 1 or only not in (None, axis)
+        choices.append([meta.nd_sbp[axis]] if stays else [*kinds, broadcast, partial_sum])
     for nd_sbp in product(*choices):
         yield Form(form.inputs, (meta.like(nd_sbp=nd_sbp),), 0.0)

@@ -12,7 +12,7 @@ import onefold as flow
 from onefold import nn, sbp
 from onefold.engine import boxing
 from onefold.engine.sbp import parse
-from onefold.errors import OnefoldTypeError
+from onefold.errors import OnefoldTypeError, OnefoldValueError
 from onefold.graph import pass_table
 from onefold.graph.ir import verify
 from onefold.graph.passes.in_place import in_place
@@ -96,9 +96,9 @@ def seconds(graph):
     return boxings + sum(node.form.time for node in graph.nodes)
 
 
-def optimum(program):
+def optimum(program, axis=None):
     """The least modelled time over all forms of all ops, by brute force."""
-    graph = LayoutGraph(program)
+    graph = LayoutGraph(program, axis)
     free = [node for node in graph.nodes if node.free]
     least = seconds(graph)
     for forms in product(*map(graph.forms, free)):
@@ -120,6 +120,31 @@ def test_as_good_as_trying_everything(case, world):
     pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
     for ours, theirs in pairs:
         assert_near(ours, theirs)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_along_one_axis_the_other_stays(axis, world):
+    """A product that is partial along one axis, and wanted split along both."""
+
+    def function(x, w):
+        return flow.gelu(flow.matmul(x, w)).to_global(sbp=(S0, S1) if axis else (S1, S0))
+
+    layouts = ["(S0, S1)", "(B, S0)"] if axis else ["(S1, S0)", "(S0, B)"]
+    mesh = [[0, 1], [2, 3]]
+    x, w = (tensor((128, 128), each, mesh, i).double() for i, each in enumerate(layouts))
+    graph, searching = (nn.Graph.trace(function) for _ in range(2))
+    searching.config.enable_auto_parallel(axis=axis)
+    assert_near(searching(x, w), graph(x, w))
+    after = search_layouts(graph.program, axis=axis)
+    verify(after)
+    least = optimum(graph.program, axis)
+    assert modelled_time(after) == pytest.approx(least)
+    assert optimum(graph.program) <= least < modelled_time(graph.program)
+    laid = LayoutGraph(graph.program, axis)
+    for node in laid.nodes:
+        for form in laid.forms(node):
+            pairs = zip(form.outputs, node.form.outputs, strict=True)
+            assert all(a.nd_sbp[1 - axis] is b.nd_sbp[1 - axis] for a, b in pairs)
 
 
 def test_a_sum_goes_to_the_layout_that_is_needed_in_the_end(world):
@@ -244,6 +269,8 @@ def test_the_setting(world):
     graph = nn.Graph.trace(lambda x: x + 1)
     with pytest.raises(OnefoldTypeError, match="mode must be True or False, but got 1"):
         graph.config.enable_layout_search(1)
+    with pytest.raises(OnefoldValueError, match="axis must be at least 0, but got -1"):
+        graph.config.enable_auto_parallel(axis=-1)
     assert graph.config.layout_search is False
     before = graph.config.settings
     assert graph.config.enable_layout_search() is None
