@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from ..graph.schedules.named_schedules import SCHEDULES
 
 _MOST_ACTIONS = 2**14  # micro-batches of all stages together: larger schedules take long to make
 _CHUNKS = (2, 4)  # stages of each mesh, where a schedule takes any number
 _UNROLLED = 4  # micro-batches that a program without stages repeats at most
+
+# How the tensor axis splits a stage: weights by a table; activations along the sequence, too; or
+# both as the exact search says.
+Layouts: TypeAlias = Literal["table", "sequence", "searched"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,7 @@ class Candidate:
     meshes: int
     data: int
     tensor: int
-    sequence: bool  # whether activations are split along the sequence over the tensor axis
+    layouts: Layouts
     rows: int  # of one micro-batch on each rank of the data axis
     micro_batches: int
     schedule: str | None
@@ -49,7 +54,7 @@ class Space:
     rows: int  # of the whole batch
     layers: int  # how many units can be stages
     tensors: Sequence[int]  # sizes of the tensor axis
-    sequence: bool  # whether the batch has a sequence
+    layouts: Sequence[Layouts]  # of a tensor axis
     schedules: Sequence[str]
     zeros: Sequence[int]
 
@@ -58,11 +63,11 @@ class Space:
         for meshes, data, tensor in self._meshes():
             for rows in divisors(self.rows // data):
                 count = self.rows // data // rows
-                # A split sequence sends as many bytes, and keeps and computes less.
-                sizes = (meshes, data, tensor, self.sequence and tensor > 1, rows, count)
-                for zero in self.zeros if data > 1 else (0,):
-                    for schedule, chunks in self._schedules(meshes, count):
-                        yield Candidate(*sizes, schedule, chunks, zero)
+                for layouts in self.layouts if tensor > 1 else ("table",):
+                    sizes = (meshes, data, tensor, layouts, rows, count)
+                    for zero in self.zeros if data > 1 else (0,):
+                        for schedule, chunks in self._schedules(meshes, count):
+                            yield Candidate(*sizes, schedule, chunks, zero)
 
     def _meshes(self) -> Iterator[tuple[int, int, int]]:
         for tensor in self.tensors:

@@ -22,7 +22,7 @@ from ..graph.hardware.collective_cost import (
     span,
 )
 from ..graph.schedules.named_schedules import SCHEDULES
-from .candidates import Candidate
+from .candidates import Candidate, Layouts
 from .unit_costs import UnitCost, UnitCosts
 
 _HIDDEN = 0.5  # of communication beside computing, where a program has no stages
@@ -78,16 +78,16 @@ class _Stage:
 class Estimator:
     """Estimates for one model, batch and machine."""
 
-    def __init__(self, hardware: Hardware, costs: Callable[[int, bool, int], UnitCosts]) -> None:
+    def __init__(self, hardware: Hardware, costs: Callable[[int, Layouts, int], UnitCosts]) -> None:
         self.hardware = hardware
-        self.costs = cache(costs)  # of (tensor, sequence, rows)
+        self.costs = cache(costs)  # of (tensor, layouts, rows)
         self._parts: dict[object, tuple[tuple[str, ...], ...]] = {}
         self._stages: dict[object, list[_Stage]] = {}
         self._spans: dict[tuple[int, int], Span] = {}
 
     def parts(self, c: Candidate) -> tuple[tuple[str, ...], ...]:
         """The units of each stage: runs of them, such that the slowest stage is fast."""
-        key = c.tensor, c.sequence, c.rows, c.stages
+        key = c.tensor, c.layouts, c.rows, c.stages
         if key not in self._parts:
             costs = self.costs(*key[:3])
             times = [_time(costs.units[name]) for name in costs.order]
@@ -99,7 +99,7 @@ class Estimator:
 
     def estimate(self, c: Candidate, budget: float) -> Estimate:
         """The estimate; of the units so many are recomputed that each rank stays in the budget."""
-        parts, costs = self.parts(c), self.costs(c.tensor, c.sequence, c.rows)
+        parts, costs = self.parts(c), self.costs(c.tensor, c.layouts, c.rows)
         stages = self._sums(c, parts, costs)
         meshes = self._meshes(c)
         recomputed: list[str] = []
@@ -146,7 +146,7 @@ class Estimator:
         )  # fmt: skip
 
     def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[_Stage]:
-        key = c.tensor, c.sequence, c.rows, c.stages
+        key = c.tensor, c.layouts, c.rows, c.stages
         if key not in self._stages:
             found = []
             for part in parts:

@@ -17,7 +17,7 @@ from ..graph.schedules.named_schedules import schedule_named
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
 from .model_units import Units
-from .unit_costs import Task
+from .training_task import Task
 
 Batch: TypeAlias = "Tensor | torch.Tensor | Sequence[Tensor | torch.Tensor]"
 

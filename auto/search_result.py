@@ -11,7 +11,7 @@ from ..graph.hardware import Hardware
 from ..graph.memory_traffic import readable
 from ..graph.simulator import Simulation
 from .strategy import Strategy
-from .unit_costs import Task
+from .training_task import Task
 
 _SHOWN = 8  # strategies that are printed
 

@@ -14,7 +14,7 @@ import torch
 
 from ..engine.convert import to_global
 from ..engine.placement import Placement
-from ..engine.sbp import NdSbp, broadcast, split
+from ..engine.sbp import NdSbp, Sbp, broadcast, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.graph_config import GraphModule
@@ -22,13 +22,28 @@ from ..graph.schedules.named_schedules import schedule_named
 from ..nn.graph import Graph
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
-from ..parallel.layout_plan import COLUMN, REPLICATE, ROW, VOCAB, Plan
+from ..parallel.layout_plan import COLUMN, REPLICATE, ROW, VOCAB, Plan, Style
 from ..parallel.tensor_parallel import tensor_parallel
 from .strategy_code import code_of
 
 M = TypeVar("M", bound=Module)
 
+_LATER = {"layout_search"}  # fields that older files do not have
+
 STYLES = {style.name: style for style in (COLUMN, ROW, VOCAB, REPLICATE)}
+
+
+def style_named(name: str) -> Style:
+    """A style of `onefold.parallel`, or that which splits a dim and has no hooks: "S0", "S1" ..."""
+    if name in STYLES:
+        return STYLES[name]
+    layout = split(int(name.removeprefix("S")))
+    return Style(name, layout, layout)
+
+
+def style_of(sbp: Sbp) -> str:
+    """The name of the style of a parameter that is laid out like this, without hooks."""
+    return sbp.short if sbp.is_split else REPLICATE.name
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,7 @@ class Strategy:
     inputs: tuple[int, ...] = ()  # for each tensor of the batch the stage that reads it
     table: tuple[tuple[str, str], ...] = ()  # patterns of names, and the style of `parallel`
     sequence_dim: int | None = None  # of activations; split between the layers that split weights
+    layout_search: bool = False  # whether the layouts of ops along the tensor axis are searched
     micro_batches: int = 1
     schedule: str | None = None  # None: no stages, micro-batches one after the other
     zero: int = 0  # the stage of ZeRO
@@ -119,7 +135,7 @@ class Strategy:
     @property
     def plan(self) -> Plan:
         """The table of `tensor_parallel`."""
-        return Plan({pattern: STYLES[style] for pattern, style in self.table})
+        return Plan({pattern: style_named(style) for pattern, style in self.table})
 
     def _check(self, model: Module) -> None:
         if not isinstance(model, Module):
@@ -175,6 +191,8 @@ class Strategy:
             words.append(f"{self.schedule} of {len(self.parts)} stages")
         if self.sequence_dim is not None:
             words.append("sequence split")
+        if self.layout_search:
+            words.append("layouts searched")
         if self.micro_batches > 1:
             words.append(f"{self.micro_batches} micro-batches")
         if self.zero:
@@ -207,6 +225,8 @@ class TrainingStep(Graph):
             self.config.set_schedule(strategy.schedule)
         if strategy.zero:
             self.config.enable_zero(True, stage=strategy.zero)
+        if strategy.layout_search:
+            self.config.enable_auto_parallel(axis=len(strategy.mesh) - 1)
         if strategy.amp is not None:
             self.config.enable_amp(True, dtype=getattr(torch, strategy.amp))
 
@@ -226,7 +246,7 @@ def load(path: str | Path) -> Strategy:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise OnefoldValueError(f"strategy file {path} cannot be read: {error}") from error
     known = {field.name for field in fields(Strategy)}
-    if not isinstance(content, Mapping) or set(content) != known:
+    if not isinstance(content, Mapping) or (set(content) ^ known) - _LATER:
         wrong = sorted(set(content) ^ known) if isinstance(content, Mapping) else ["all"]
         raise OnefoldValueError(
             f"{path} is no strategy: fields that are missing or unknown are {', '.join(wrong)}"

@@ -22,13 +22,15 @@ def code_of(strategy: Strategy) -> str:
 
 def _head(strategy: Strategy) -> str:
     staged, split_weights = strategy.schedule is not None, strategy.tensor > 1
+    splits = [style for style in _styles(strategy) if not style.isalpha()]
     lines = [fill(f'"""Layouts: {strategy.summary}."""', _WIDTH), ""]
     if strategy.meshes > 1 or len(strategy.mesh) > 1:
         lines += ["import numpy as np", ""]
     lines += ["import onefold as flow", "from onefold import nn"]
     if split_weights:
-        styles = sorted({style.upper() for _, style in strategy.table})
-        lines.append(f"from onefold.parallel import {', '.join([*styles, 'tensor_parallel'])}")
+        named = [style for style in _styles(strategy) if style not in splits]
+        names = [*(["Style"] if splits else []), *map(str.upper, named), "tensor_parallel"]
+        lines.append(f"from onefold.parallel import {', '.join(sorted(names))}")
     count = len(strategy.mesh)
     lines += ["", f"WHOLE = {_sbps(['flow.sbp.broadcast'] * count)}"]
     if strategy.data > 1:
@@ -39,11 +41,17 @@ def _head(strategy: Strategy) -> str:
         lines.append("MODULES = [  # of each stage")
         lines += [f"    [{_names(names)}]," for names in strategy.parts]
         lines.append("]")
+    lines += [f'{each} = Style("{each}", *[flow.sbp.split({each[1:]})] * 2)' for each in splits]
     if split_weights:
         lines.append("TABLE = {")
         lines += [f'    "{pattern}": {style.upper()},' for pattern, style in strategy.table]
         lines.append("}")
     return "\n".join(lines)
+
+
+def _styles(strategy: Strategy) -> list[str]:
+    """The styles of its table; those without hooks are named as the layout: "S0", "S1" ..."""
+    return sorted({style for _, style in strategy.table})
 
 
 def _placements(strategy: Strategy) -> list[str]:
@@ -126,6 +134,9 @@ def _train(strategy: Strategy) -> str:
         lines.append(f'        self.config.set_schedule("{strategy.schedule}")')
     if strategy.zero:
         lines.append(f"        self.config.enable_zero(True, stage={strategy.zero})")
+    if strategy.layout_search:
+        axis = len(strategy.mesh) - 1
+        lines.append(f"        self.config.enable_auto_parallel(axis={axis})")
     if strategy.amp is not None:
         lines.append(f"        self.config.enable_amp(True, dtype=flow.{strategy.amp})")
     lines += [

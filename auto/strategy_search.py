@@ -24,14 +24,16 @@ from ..nn.module import Module
 from ..optim.adamw import AdamW
 from ..optim.optimizer import Optimizer
 from ..parallel.layout_plan import Plan
-from .candidates import Candidate, Space, divisors
+from .candidates import Candidate, Layouts, Space, divisors
 from .estimates import Estimate, Estimator
+from .measuring import Measuring
 from .model_units import units_of
 from .search_arguments import Batch, budget_of, check_model, names_of, shares, task_of
 from .search_result import Priced, Result
 from .strategy import Strategy
 from .table_choice import table_for
-from .unit_costs import Measuring, Task, UnitCosts
+from .training_task import Task
+from .unit_costs import UnitCosts
 
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
@@ -70,12 +72,14 @@ def search(
 
     Stages, the sizes of the data and tensor axes, micro-batches, schedules, ZeRO, the split of the
     sequence, and which layers are recomputed are chosen together. A tensor axis splits layers as
-    `plan` says (`onefold.parallel`). Every candidate is estimated in closed form. The most
-    promising are compiled as the cluster would, with memory, and simulated: at most `simulations`,
-    for `time_limit` seconds, and while the estimates of others, as wrong as those so far, are below
-    the best. With `thorough` all are simulated whose bounds are below it. Plain data parallelism,
-    tensor parallelism and ZeRO-3 are always considered. Nothing is allocated, and the world stays
-    as it is.
+    `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM does, or as the
+    exact search over layouts of parameters and ops finds that it takes less time.
+
+    Every candidate is estimated in closed form. The most promising are compiled as the cluster
+    would, with memory, and simulated: at most `simulations`, for `time_limit` seconds, and while
+    the estimates of others, as wrong as those so far, are below the best. With `thorough` all are
+    simulated whose bounds are below it. Plain data parallelism, tensor parallelism and ZeRO-3 are
+    always considered. Nothing is allocated, and the world stays as it is.
 
     Raises OnefoldTypeError and OnefoldValueError for invalid arguments, for a batch or a model that
     the ranks cannot divide, and, with the nearest plan, for a model that does not fit.
@@ -132,6 +136,7 @@ class _Search:
             check_model(model)
             self.units = units_of(model)
             self.table = table_for(model, plan)
+            self.planned = plan is not None
             self.tied = shares(model, self.units)
         # Units that have a parameter in common are on one stage.
         self.layers = 1 if self.tied else max(len(self.units.names), 1)
@@ -177,7 +182,8 @@ class _Search:
         tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
         rows = task.rows
         zeros = (0, 1, 2, 3)
-        space = Space(size, rows, self.layers, tensors, self._sequence(), self.schedules, zeros)
+        layouts = self._layouts()
+        space = Space(size, rows, self.layers, tensors, layouts, self.schedules, zeros)
         if next(space.candidates(), None) is None:
             fit = [n for n in divisors(size) if rows % n == 0]
             raise OnefoldValueError(
@@ -189,14 +195,20 @@ class _Search:
             )
         return space
 
-    def _sequence(self) -> bool:
-        """Whether the batch has a dim of positions: tokens, or vectors at positions."""
+    def _layouts(self) -> tuple[Layouts, ...]:
+        """By the table, and searched where the table was not asked for.
+
+        A batch with a dim of positions, tokens or vectors at positions, has a sequence. To split
+        it sends as many bytes, and keeps and computes less.
+        """
         first = self.task.batch[0]
         ndim = 3 if first.dtype.is_floating_point else 2
-        return self.table.sequence and len(first.shape) == ndim
+        sequence = self.table.sequence and len(first.shape) == ndim
+        by_table: Layouts = "sequence" if sequence else "table"
+        return (by_table,) if self.planned else (by_table, "searched")
 
-    def _costs(self, tensor: int, sequence: bool, rows: int) -> UnitCosts:
-        return self.measuring.measure(self._layout(tensor, sequence, size=tensor), rows)
+    def _costs(self, tensor: int, layouts: Layouts, rows: int) -> UnitCosts:
+        return self.measuring.measure(self._layout(tensor, layouts, rows, size=tensor), rows)
 
     def _estimates(self, space: Space) -> list[Estimate]:
         """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
@@ -207,32 +219,46 @@ class _Search:
         bar = tqdm(groups, "estimating", leave=False, delay=1.0)
         for group in bar:
             for _, some in groupby(group, key=lambda c: c.rows):
-                estimates = [self.estimator.estimate(c, self.budget) for c in some]
+                every = [c for c in some if self._is_one(c)]
+                estimates = [self.estimator.estimate(c, self.budget) for c in every]
                 found += estimates
-                if min(each.least for each in estimates) > self.budget:
+                if estimates and min(each.least for each in estimates) > self.budget:
                     break
         return found
 
     # What a candidate is.
 
-    def _layout(self, tensor: int, sequence: bool, size: int) -> Strategy:
+    def _layout(self, tensor: int, layouts: Layouts, rows: int, size: int) -> Strategy:
+        """The layout of a mesh that has no data axis yet."""
+        if layouts == "searched":
+            found = self._searched(tensor, rows)
+            assert found is not None
+            return replace(found, size=size)
         return Strategy(
             size=size,
             tensor=tensor,
             table=self.table.rules if tensor > 1 else (),
-            sequence_dim=1 if sequence else None,
+            sequence_dim=1 if layouts == "sequence" else None,
             amp=self.task.amp,
             device=self.task.device,
         )
 
+    def _searched(self, tensor: int, rows: int) -> Strategy | None:
+        """The layout by search, where it is better than that by the table."""
+        by_table = self._layout(tensor, self._layouts()[0], rows, size=tensor)
+        return self.measuring.searched(by_table, rows)
+
+    def _is_one(self, c: Candidate) -> bool:
+        return c.layouts != "searched" or self._searched(c.tensor, c.rows) is not None
+
     def _strategy(self, estimate: Estimate) -> Strategy:
         c = estimate.candidate
-        costs = self.estimator.costs(c.tensor, c.sequence, c.rows)
+        costs = self.estimator.costs(c.tensor, c.layouts, c.rows)
         staged = c.schedule is not None
         stage_of = {name: at for at, part in enumerate(estimate.parts) for name in part}
         inputs = [stage_of.get(name, 0) if staged else 0 for name in costs.readers]
         return replace(
-            self._layout(c.tensor, c.sequence, self._size_of(c)),
+            self._layout(c.tensor, c.layouts, c.rows, self._size_of(c)),
             data=c.data,
             parts=estimate.parts if staged else ((),),
             inputs=tuple(inputs),
@@ -393,5 +419,5 @@ def _can_recompute(estimate: Estimate) -> bool:
     return len(estimate.recomputed) < sum(map(len, estimate.parts))
 
 
-def _axes(c: Candidate) -> tuple[int, bool, int, int]:
-    return c.tensor, c.sequence, c.meshes, c.data
+def _axes(c: Candidate) -> tuple[int, Layouts, int, int]:
+    return c.tensor, c.layouts, c.meshes, c.data

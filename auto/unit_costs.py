@@ -1,72 +1,19 @@
-"""Unit costs: what each unit of a model takes on one rank, from a plan of a smaller model.
-
-The smaller model has each kind of layer twice. It is compiled for the ranks of one tensor axis, and
-the costs of its steps, by the hardware's data, are added up by unit.
-"""
+"""Unit costs: what each unit of a model takes on one rank, read from a compiled training step."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ..engine.cluster import planning
-from ..engine.meta import Meta
-from ..engine.ops.creation import empty
-from ..engine.tensor import Tensor
-from ..graph.hardware import Hardware
 from ..graph.ir import UPDATE, Program, ProgramStep, Value
-from ..graph.job_summary import alike, metas_of
 from ..graph.memory_traffic import local_bytes
 from ..graph.passes.accumulate_products import accumulate_products
 from ..graph.simulator.event_simulation import run
 from ..graph.simulator.program_tasks import add_program
 from ..graph.simulator.rank_work import Tasks
-from ..nn.module import Module
-from ..optim.optimizer import Optimizer
-from .model_units import Units, shortened, units_of
-from .strategy import Strategy, TrainingStep
+from .model_units import Units
 
-_ROOT = "model"  # the name under which a step's graph has its model
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is searched for: a model, its loss and optimizer, and the batch of a step."""
-
-    build_model: Callable[[], Module]
-    loss: Callable[..., Tensor]
-    optimizer: Callable[..., Optimizer]
-    batch: tuple[Meta, ...]  # of the whole batch, local
-    amp: str | None
-    device: str
-
-    def inputs(self, rows: int) -> list[Tensor]:
-        """Tensors without data for so many rows of the batch; in a `planning` block."""
-        shapes = [(rows, *meta.shape[1:]) for meta in self.batch]
-        pairs = zip(shapes, self.batch, strict=True)
-        return [empty(*shape, dtype=meta.dtype, device="meta") for shape, meta in pairs]
-
-    @property
-    def rows(self) -> int:
-        """The size of dim 0 of the whole batch."""
-        return self.batch[0].shape[0]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of a step: numbers, or vectors at positions; of other inputs the rows."""
-        first = self.batch[0]
-        if not first.dtype.is_floating_point:
-            return prod(first.shape)
-        return prod(first.shape[:2]) if len(first.shape) == 3 else self.rows
-
-    def step(self, strategy: Strategy, model: Module, rows: int) -> TrainingStep:
-        """The compiled step of a model, laid out here, for so many rows; in a `planning` block."""
-        strategy.apply(model)
-        step = strategy.graph(model, self.loss, self.optimizer(model.parameters()))
-        step._compile(*strategy.place(*self.inputs(rows)))
-        return step
+ROOT = "model"  # the name under which a step's graph has its model
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +45,12 @@ class UnitCosts:
     order: tuple[str, ...]  # the units in the order in which they run
 
 
-class Measuring:
-    """Measures the costs of units; the smaller model is made once, and copied."""
+def read_costs(program: Program, captured: Program, tasks: Tasks, units: Units) -> UnitCosts:
+    """The costs of the units of a model, of which `program` is a step and `captured` what it was.
 
-    def __init__(self, task: Task, hardware: Hardware) -> None:
-        self.task = task
-        self.hardware = hardware
-        with planning(1):
-            self._whole = task.build_model()
-            self._whole_units = units_of(self._whole)
-            self._small = task.build_model()
-            self._small_units = shortened(self._small, self._whole_units)
-
-    def measure(self, strategy: Strategy, rows: int) -> UnitCosts:
-        """The costs of units for `rows` rows of the batch on each rank of one mesh.
-
-        `strategy` is one mesh without data parallelism. Raises what compiling the model raises;
-        where only the smaller model cannot run, since it counts on all of its layers, the whole one
-        takes its place.
-        """
-        try:
-            return self._measure(strategy, rows, self._small, self._small_units)
-        except Exception:
-            if self._small_units is self._whole_units:
-                raise
-            self._small, self._small_units = self._whole, self._whole_units
-            return self._measure(strategy, rows, self._small, self._small_units)
-
-    def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
-        task = self.task
-        with planning(strategy.size):
-            strategy = replace(strategy, inputs=(0,) * len(task.batch))
-            step = task.step(strategy, copy.deepcopy(like), rows)
-            compiled = step._latest("search")
-            tasks = Tasks(self.hardware, alike(metas_of(compiled.program, None)) or [(0,)])
-            return _Reading(compiled.program, compiled.captured, tasks, units).costs()
+    `tasks` are of one mesh, and have none yet.
+    """
+    return _Reading(program, captured, tasks, units).costs()
 
 
 class _Reading:
@@ -187,7 +105,7 @@ class _Reading:
     def _unit(self, scope: str) -> str | None:
         """The unit that a scope lies in; None for what is between units."""
         if scope not in self.known:
-            path = scope.removeprefix(_ROOT).removeprefix(".")
+            path = scope.removeprefix(ROOT).removeprefix(".")
             self.known[scope] = next(
                 (u for u in self.present if path == u or path.startswith(f"{u}.")), None
             )

@@ -53,7 +53,7 @@ class Interpreter:
         return forward(*args, **kwargs)
 
     def dtype_of_products(self, device_type: str) -> torch.dtype | None:
-        """The dtype to which matrix products cast float32 inputs on such devices; None: as it is."""
+        """The dtype to which matrix products cast float32 inputs there; None: they do not."""
         return None
 
     def run_vjp(self, node: Node, vjp: Callable[..., R], args: tuple[object, ...]) -> R:

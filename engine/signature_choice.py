@@ -128,8 +128,8 @@ def legal_layouts(
 ) -> list[tuple[Metas, tuple[Meta, ...]]]:
     """Every legal layout of inputs and outputs; along axes of one rank they stay as they are.
 
-    With `only` they stay along all axes but that one. `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes before
-    it leave, as in `choose`.
+    With `only` they stay along all axes but that one. `metas` and `outputs` are a legal layout of
+    the op. Each axis is legal for what the axes before it leave, as in `choose`.
     """
     tensors = [meta for meta in metas if meta is not None]
     mesh = tensors[0].global_placement.shape

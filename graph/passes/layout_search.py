@@ -32,12 +32,15 @@ def search_layouts(
     layouts, but gradients between placements, which come as they are produced. Of the `parameters`
     with these names, which are stored as is best, and of their gradients the layouts are chosen,
     too; with `ignore_asked` also of what the program asked for between ops of one placement. With
-    `axis` they are chosen along that axis of the meshes alone. The result never takes longer than `program`, which is returned as it is if nothing better was
-    found.
+    `axis` they are chosen along that axis of the meshes alone. The result never takes longer than
+    `program`, which is returned as it is if nothing better was found.
     """
     asked = _unasked(program) if ignore_asked else program
     layouts = on_demand.layouts
-    freedom, training = layouts.Freedom(frozenset(parameters), axis=axis), layouts.Training(micro_batches)
+    freedom, training = (
+        layouts.Freedom(frozenset(parameters), axis=axis),
+        layouts.Training(micro_batches),
+    )
     graph: CostGraph = layouts.CostGraph(asked, layouts.ModelledCosts(), freedom, training)
     solver: Solver = layouts.Solver(graph.network)
     start = graph.start()

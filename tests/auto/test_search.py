@@ -243,13 +243,14 @@ def test_runs_are_as_even_as_they_can_be(times, count):
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 8))
 def test_candidates_divide_ranks_and_batch(size, rows, layers):
     tensors = [n for n in (1, 2, 4) if size % n == 0]
-    space = Space(size, rows, layers, tensors, True, ("1f1b", "zb-v"), (0, 3))
+    space = Space(size, rows, layers, tensors, ("sequence", "searched"), ("1f1b", "zb-v"), (0, 3))
     found = list(space.candidates())
     assert len(found) == len(set(found))
     for c in found:
         assert c.meshes * c.data * c.tensor == size
         assert c.data * c.rows * c.micro_batches == rows
         assert c.stages <= max(layers, 1)
+        assert c.layouts == "table" or c.tensor > 1
 
 
 @given(st.integers(1, 500))

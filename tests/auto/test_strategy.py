@@ -1,6 +1,7 @@
 """Strategies: applied, printed, saved and loaded, they train as one device does."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -24,6 +25,14 @@ TABLE = (
     ("*c_proj.*", "row"),
     ("lm_head.*", "column"),
 )
+BY_NAME = (
+    ("embed_tokens.weight", "S1"),
+    ("*.c_attn.weight", "S0"),
+    ("*.c_fc.*", "S0"),
+    ("*.c_proj.weight", "S1"),
+    ("lm_head.*", "S0"),
+    ("*", "replicate"),
+)
 UNITS = ("embed_tokens", "blocks.0", "blocks.1", "norm", "lm_head")
 TWO = (UNITS[:2], UNITS[2:])
 FOUR = (UNITS[:1], UNITS[1:2], UNITS[2:3], UNITS[3:])
@@ -35,6 +44,19 @@ STRATEGIES = {
     "data": Strategy(4, data=4, **ALL),
     "tensor": Strategy(4, tensor=4, table=TABLE, **ALL),
     "sequence": Strategy(2, tensor=2, table=TABLE, sequence_dim=1, **ALL),
+    "layouts searched": Strategy(
+        4, data=2, tensor=2, table=BY_NAME, layout_search=True, zero=1, **ALL
+    ),
+    "layouts of stages searched": Strategy(
+        4,
+        tensor=2,
+        table=BY_NAME,
+        layout_search=True,
+        parts=TWO,
+        micro_batches=4,
+        schedule="1f1b",
+        **ENDS,
+    ),
     "ZeRO 1": Strategy(4, data=4, zero=1, **ALL),
     "ZeRO 3": Strategy(4, data=4, zero=3, micro_batches=2, **ALL),
     "a mesh, ZeRO 2": Strategy(
@@ -84,6 +106,16 @@ def test_losses_are_those_of_one_device(name, world):
 
 def test_the_code_is_what_a_person_would_write():
     assert str(STRATEGIES["all"]) == EXPECTED
+
+
+def test_the_code_of_layouts_that_were_searched():
+    code = str(STRATEGIES["layouts searched"])
+    assert "from onefold.parallel import REPLICATE, Style, tensor_parallel\n" in code
+    assert (
+        'S1 = Style("S1", *[flow.sbp.split(1)] * 2)\nTABLE = {\n    "embed_tokens.weight": S1,'
+        in code
+    )
+    assert "        self.config.enable_auto_parallel(axis=1)\n" in code
 
 
 EXPECTED = '''\
@@ -157,6 +189,15 @@ class Train(nn.Graph):
 def test_a_file_has_the_same_strategy(name, tmp_path):
     STRATEGIES[name].save(tmp_path / "plan.json")
     assert load(tmp_path / "plan.json") == STRATEGIES[name]
+
+
+def test_a_file_from_before_layouts_were_searched(tmp_path):
+    path = tmp_path / "plan.json"
+    STRATEGIES["all"].save(path)
+    content = json.loads(path.read_text())
+    del content["layout_search"]
+    path.write_text(json.dumps(content))
+    assert load(path) == STRATEGIES["all"]
 
 
 def launched_losses(strategy):

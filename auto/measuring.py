@@ -1,0 +1,120 @@
+"""Measuring: the unit costs and the best layouts of one mesh, from steps of a smaller model.
+
+The smaller model has each kind of layer twice. It is compiled for the ranks of one tensor axis, and
+the costs of its steps, by the hardware's data, are added up by unit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ..engine.cluster import planning
+from ..engine.sbp import NdSbp, broadcast
+from ..graph.compiled_graph import Compiled
+from ..graph.hardware import Hardware
+from ..graph.ir import Program
+from ..graph.job_summary import alike, metas_of
+from ..graph.memory_traffic import local_bytes
+from ..graph.simulator.rank_work import Tasks
+from ..nn.module import Module
+from .layout_choice import choose_layouts, rules_of
+from .model_units import Units, shortened, units_of
+from .strategy import Strategy, style_of
+from .training_task import Task
+from .unit_costs import ROOT, UnitCosts, read_costs
+
+R = TypeVar("R")
+
+
+class Measuring:
+    """Measures the costs of units; the smaller model is made once, and copied."""
+
+    def __init__(self, task: Task, hardware: Hardware) -> None:
+        self.task = task
+        self.hardware = hardware
+        with planning(1):
+            self._whole = task.build_model()
+            self._whole_units = units_of(self._whole)
+            self._small = task.build_model()
+            self._small_units = shortened(self._small, self._whole_units)
+        self._names = [name for name, _ in self._whole.named_parameters(remove_duplicate=False)]
+        self._searched: dict[Strategy, dict[int, Strategy | None]] = {}
+
+    def measure(self, strategy: Strategy, rows: int) -> UnitCosts:
+        """The costs of units for `rows` rows of the batch on each rank of one mesh.
+
+        `strategy` is one mesh without data parallelism. Raises what compiling the model raises.
+        """
+        return self._on_model(self._measure, strategy, rows)
+
+    def searched(self, strategy: Strategy, rows: int) -> Strategy | None:
+        """The same mesh with the layouts that take the least time in no more memory, by search.
+
+        None where they gain next to nothing. What is best for fewer rows and for all of the batch
+        is best between.
+        """
+        known = self._searched.setdefault(strategy, {})
+        for each in (rows, self.task.rows):
+            if each in known:
+                continue
+            fewer = [n for n in known if n < each]
+            more = [n for n in known if n > each]
+            if fewer and more and known[max(fewer)] == known[min(more)]:
+                known[each] = known[min(more)]
+            else:
+                known[each] = self._on_model(self._search, strategy, each)
+        return known[rows]
+
+    def _on_model(
+        self, of: Callable[[Strategy, int, Module, Units], R], strategy: Strategy, rows: int
+    ) -> R:
+        """What is found with the smaller model.
+
+        Where it cannot run, since it counts on all of its layers, the whole one takes its place.
+        """
+        try:
+            return of(strategy, rows, self._small, self._small_units)
+        except Exception:
+            if self._small_units is self._whole_units:
+                raise
+            self._small, self._small_units = self._whole, self._whole_units
+            return of(strategy, rows, self._small, self._small_units)
+
+    def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
+        with planning(strategy.size):
+            compiled = self._compiled(strategy, rows, like)
+            tasks = Tasks(self.hardware, alike(metas_of(compiled.program, None)) or [(0,)])
+            return read_costs(compiled.program, compiled.captured, tasks, units)
+
+    def _search(self, strategy: Strategy, rows: int, like: Module, units: Units) -> Strategy | None:
+        everywhere = (("*", style_of(broadcast)),)
+        whole = replace(strategy, table=everywhere, sequence_dim=None)
+        with planning(strategy.size):
+            by_table = self._compiled(strategy, rows, like).captured
+            compiled = self._compiled(whole, rows, like)
+            found = choose_layouts(
+                compiled.captured, by_table, _states(compiled.program), self.hardware
+            )
+        if found is None:
+            return None
+        laid: dict[str, NdSbp] = {}
+        first: dict[int, str] = {}
+        for name, param in like.named_parameters(remove_duplicate=False):
+            shared = first.setdefault(id(param), name)
+            laid[name] = found.parameters.get(f"{ROOT}.{shared}", (broadcast,))
+        return replace(whole, table=rules_of(laid, self._names, units), layout_search=True)
+
+    def _compiled(self, strategy: Strategy, rows: int, like: Module) -> Compiled:
+        strategy = replace(strategy, inputs=(0,) * len(self.task.batch))
+        return self.task.step(strategy, copy.deepcopy(like), rows)._latest("search")
+
+
+def _states(program: Program) -> float:
+    """Bytes of the optimizer's state for each byte of weights."""
+    trained = {id(variable.tensor) for variable, _ in program.gradients}
+    weights = [v.value for v in program.variables if id(v.tensor) in trained]
+    total = sum(local_bytes(value.meta, 0) for value in weights)
+    return sum(local_bytes(value.meta, 0) for value in program.states) / total if total else 0.0
