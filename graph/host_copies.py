@@ -11,30 +11,32 @@ import torch
 from ..engine.tensor import Shards
 from .ir import ProgramStep, Run, Value
 
-OFFLOAD, FETCH, WAIT = "offload", "fetch", "wait"  # the origins of the steps
+OFFLOAD, RELEASE, FETCH, WAIT = "offload", "release", "fetch", "wait"  # the origins of the steps
 
 
 def host_copies(
-    value: Value, made: tuple[Value, Value, Value], maker: ProgramStep, reader: ProgramStep
-) -> tuple[ProgramStep, ProgramStep, ProgramStep]:
-    """The steps that copy `value` to the host, begin to copy it back, and wait for that.
+    value: Value, made: tuple[Value, Value, Value, Value], maker: ProgramStep, reader: ProgramStep
+) -> tuple[ProgramStep, ProgramStep, ProgramStep, ProgramStep]:
+    """The steps that begin to copy `value` to the host, and back, and after each wait for it.
 
-    They make the values `made`: the copy on the host, the one on the device, and the same when it
-    is there. The first step belongs to the module of `maker`, the others to that of `reader`.
+    They make the values `made`: the copy on the host, the same when nothing needs `value` any more,
+    the one on the device, and the same when it is there. The first two steps belong to the module
+    of `maker`, the others to that of `reader`.
     """
-    kept, fetched, there = made
+    kept, away, fetched, there = made
     copy = _HostCopy()
-    offload = _step(OFFLOAD, copy.offload, value, kept, maker, note="on the host")
-    fetch = _step(FETCH, copy.begin, kept, fetched, reader, note="from the host")
-    wait = _step(WAIT, copy.end, fetched, there, reader)
-    return offload, fetch, replace(wait, aliases=True)
+    offload = _step(OFFLOAD, copy.offload, (value,), kept, maker, note="on the host")
+    release = _step(RELEASE, copy.release, (kept, value), away, maker)
+    fetch = _step(FETCH, copy.begin, (away,), fetched, reader, note="from the host")
+    wait = _step(WAIT, copy.end, (fetched,), there, reader)
+    return offload, replace(release, aliases=True), fetch, replace(wait, aliases=True)
 
 
 def _step(
-    origin: str, run: Run, value: Value, made: Value, near: ProgramStep, note: str = ""
+    origin: str, run: Run, given: tuple[Value, ...], made: Value, near: ProgramStep, note: str = ""
 ) -> ProgramStep:
     return ProgramStep(
-        origin, origin, (value,), (), (made,), run, scope=near.scope, backward=near.backward,
+        origin, origin, given, (), (made,), run, scope=near.scope, backward=near.backward,
         again=near.again, line=near.line, micro_batch=near.micro_batch, note=note,
     )  # fmt: skip
 
@@ -53,7 +55,11 @@ class _HostCopy:
 
     def offload(self, shards: Shards) -> Shards:
         self._devices = [shard.device for shard in shards]
-        return _each_once(_to_host, shards, self._devices)
+        self._copied = []
+        return _each_once(self._to_host, shards, self._devices)
+
+    def release(self, kept: Shards, shards: Shards) -> Shards:
+        return self.end(kept)
 
     def begin(self, shards: Shards) -> Shards:
         self._copied = []
@@ -64,6 +70,18 @@ class _HostCopy:
             torch.cuda.current_stream(device).wait_event(event)
         self._copied = []
         return shards
+
+    def _to_host(self, x: torch.Tensor, device: torch.device) -> torch.Tensor:
+        if device.type != "cuda":
+            return _cloned(x)
+        flat, stream = _flat(x), _copy_stream(device)
+        kept = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            kept.copy_(flat, non_blocking=True)
+            self._copied.append((device, stream.record_event()))
+        x.record_stream(stream)  # an error may free it before the end
+        return kept.as_strided(x.shape, x.stride())
 
     def _to_device(self, kept: torch.Tensor, device: torch.device) -> torch.Tensor:
         if device.type != "cuda":
@@ -89,18 +107,6 @@ def _each_once(
     different = {id(shard): (shard, at) for shard, at in zip(shards, devices, strict=True)}
     made = {key: copy(*each) for key, each in different.items()}
     return tuple([made[id(shard)] for shard in shards])
-
-
-def _to_host(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if device.type != "cuda":
-        return _cloned(x)
-    flat, stream = _flat(x), _copy_stream(device)
-    kept = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        kept.copy_(flat, non_blocking=True)
-    x.record_stream(stream)
-    return kept.as_strided(x.shape, x.stride())
 
 
 def _cloned(x: torch.Tensor) -> torch.Tensor:

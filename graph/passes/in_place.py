@@ -14,7 +14,7 @@ from ...engine.meta import Meta
 from ...engine.op import Bound, Kernel, Local, Op, required
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
-from ..host_copies import FETCH, WAIT
+from ..host_copies import FETCH, RELEASE, WAIT
 from ..ir import Program, ProgramStep, Value
 from .pass_utils import run_of
 
@@ -72,8 +72,8 @@ class _Memory:
     def _made(self, step: ProgramStep, value: Value) -> _Storage:
         if not step.aliases and (step.origin is not BOXING or _allocates(step)):
             return _Storage(value, step)
-        if step.origin is WAIT:
-            return self._of[step.source.number]
+        if step.origin in (RELEASE, WAIT):
+            return self._of[next(step.reads()).number]
         if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
             self._other.add(value.number)
         storages = [self._of[each.number] for each in step.reads()]

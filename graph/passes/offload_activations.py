@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..host_copies import host_copies
 from ..ir import Program, ProgramStep, Value
-
-_EARLY = 8  # steps before the first that needs a value, its copy back begins
+from .copy_schedule import Copy, Turns, copy_seconds, schedule, seconds_of
 
 
 def offload_activations(program: Program) -> Program:
     """The program in which modules with `activation_offloading` keep activations on the host.
 
     An activation is made by a step of the module's forward from the program's inputs, and read by
-    backward. It is copied to the host after its last use in forward, and copied back a few steps
-    before its first use in backward. Views of it are made again there. What is wanted at the end,
-    or needed again too soon, stays. No bit of a result changes: strides are kept, too.
+    backward. Its copy to the host begins after its last use in forward, and its memory is free when
+    that should be done. It is copied back in time for its first use in backward, by the modelled
+    times of the steps before (`copy_schedule.py`). Views of it are made again there. What is wanted
+    at the end, or needed again too soon, stays. No bit of a result changes: strides are kept, too.
     """
     if not any(step.offloaded for step in program.steps):
         return program
@@ -27,14 +27,15 @@ def offload_activations(program: Program) -> Program:
     behind: dict[int, list[ProgramStep]] = defaultdict(list)
     before: dict[int, list[ProgramStep]] = defaultdict(list)
     renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
-    for each in found.offloaded():
+    for each, turns in found.offloaded([seconds_of(step) for step in program.steps]):
         value, needed = each.value, each.needed
-        there = Value(next(numbers), value.meta)
-        made = (Value(next(numbers), value.meta), Value(next(numbers), value.meta), there)
-        copies = host_copies(value, made, each.maker, program.steps[needed])
-        behind[each.last].append(copies[0])
-        before[needed - _EARLY].append(copies[1])
-        before[needed].append(copies[2])
+        kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
+        made = kept, away, fetched, there
+        offload, release, fetch, wait = host_copies(value, made, each.maker, program.steps[needed])
+        behind[each.last].append(offload)
+        before[turns.released].append(release)
+        before[turns.fetched].append(fetch)
+        before[needed].append(wait)
         same = {value.number: there}
         for step in found.views_read(each):
             new = tuple([Value(next(numbers), view.meta) for view in step.outputs])
@@ -77,11 +78,13 @@ class _Activations:
             ends += step.writes if step.place is None else (step.place, *step.writes)
         self._keep(ends)
 
-    def offloaded(self) -> Iterator[_Activation]:
-        """Those to keep on the host, in the order in which they are made."""
-        for each in self._all:
-            if not each.stays and each.needed - _EARLY > each.last + 1:
-                yield each
+    def offloaded(self, seconds: Sequence[float]) -> Iterator[tuple[_Activation, Turns]]:
+        """Those to keep on the host, in the order in which they are made, by the steps' seconds."""
+        free = [each for each in self._all if not each.stays and each.needed > each.last]
+        copies = [Copy(each.last, each.needed, copy_seconds(each.value.meta)) for each in free]
+        for each, turns in zip(free, schedule(seconds, copies), strict=True):
+            if turns is not None:
+                yield each, turns
 
     def views_read(self, activation: _Activation) -> list[ProgramStep]:
         """The steps that make those views that are read from where backward begins to."""

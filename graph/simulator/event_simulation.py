@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from ...errors import OnefoldRuntimeError
 
-Stream: TypeAlias = Literal["compute", "communication"]
+Stream: TypeAlias = Literal["compute", "communication", "copies"]
 Lane: TypeAlias = tuple[int, Stream]  # a stream of a rank
 _SHOWN = 8
 

@@ -18,7 +18,7 @@ def add_program(tasks: Tasks, program: Program) -> None:
 
     A boxing that communicates begins when the steps before it are done, and steps that read its
     result wait for it, as `split_boxings` has it; what writes waits for all. Copies to the host and
-    back are tasks of the same stream, behind what is sent: hardware files tell no second one.
+    back are tasks of a stream of their own.
     """
     arriving: list[dict[int, int]] = [{} for _ in tasks.works]  # task by number of a value
     since = [0.0 for _ in tasks.works]  # the last collective, seconds of compute
@@ -77,7 +77,7 @@ def _host_copy(
     needs = work.last.get("compute"), arriving[index].get(step.source.number)
     found = tuple([number for number in needs if number is not None])
     about = About(step.name, step.scope, nbytes)
-    return tasks.add(index, "communication", step.name, copied.seconds, found, about=about)
+    return tasks.add(index, "copies", step.name, copied.seconds, found, about=about)
 
 
 def _kind(step: ProgramStep) -> str:

@@ -22,7 +22,7 @@ from .program_tasks import add_program
 from .rank_work import RankWork, Tasks
 from .stage_tasks import add_stages
 
-_ROWS = ("compute", "communication")  # of a trace
+_ROWS = ("compute", "communication", "copies")  # of a trace
 _MOST_GROUPS = 32  # that are printed
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from ...engine.meta import Meta
-from ...engine.op import Op
 from ..hardware import Hardware
 from ..ir import ProgramStep
 from ..memory_traffic import local_bytes, read_and_written
-
-_HERE = torch.device("cpu")  # of metas that stand for one rank's shard
+from ..step_products import Product, products_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +20,6 @@ class Cost:
     flop: float = 0.0  # of matrix products and the like
     nbytes: int = 0  # read and written
     dtype: torch.dtype = torch.float32  # in which the flop are done
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A matrix product: its flop, and its smallest dim.
-
-    Each element of the largest matrix takes part in as many multiplications as that dim has.
-    """
-
-    flop: float
-    width: float
-    attention: bool
 
 
 class StepCosts:
@@ -63,7 +47,7 @@ class StepCosts:
         written = {value.number: value for value in step.writes}
         nbytes = read_and_written(step, self.rank)
         nbytes += sum(local_bytes(value.meta, self.rank) for value in written.values())
-        products, dtype = list(self.products(step)), _dtype(step)
+        products, dtype = list(products_of(step, self.rank)), _dtype(step)
         flop = sum(product.flop for product in products)
         computing = sum(self.computing(product, dtype) for product in products)
         seconds = max(computing, self.moving(nbytes))
@@ -90,34 +74,6 @@ class StepCosts:
         """Seconds to read and write so many bytes."""
         machine = self.hardware
         return nbytes / (machine.memory_bandwidth * machine.memory.at(nbytes)) if nbytes else 0.0
-
-    def products(self, step: ProgramStep) -> Iterator[Product]:
-        """The matrix products, convolutions and the like in a step, of this rank.
-
-        What ops do with each element alone is bound by memory, and is none.
-        """
-        for part in step.parts:
-            yield from self.products(part)
-        op = step.origin if step.op is None else step.op
-        if step.parts or not isinstance(op, Op) or type(op).flops is Op.flops:
-            return
-        inputs = [meta and shard(meta, self.rank) for meta in step.input_metas]
-        outputs = [shard(meta, self.rank) for meta in step.output_metas]
-        here = [meta for meta in outputs if meta is not None]
-        flop = op.flops(inputs, here) if len(here) == len(outputs) else 0.0
-        if flop:
-            largest = max(meta.numel for meta in (*inputs, *here) if meta is not None)
-            yield Product(flop, flop / (2 * largest), "attention" in step.name)
-
-
-def shard(meta: Meta, rank: int) -> Meta | None:
-    """A rank's shard as a meta of its own; None where it has none."""
-    if meta.placement is None:
-        return meta
-    position = meta.placement.position.get(rank)
-    if position is None:
-        return None
-    return Meta.of(meta.local_shape(position), meta.dtype, device=_HERE)
 
 
 def _dtype(step: ProgramStep) -> torch.dtype:

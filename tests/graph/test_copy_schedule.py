@@ -1,0 +1,90 @@
+"""When copies to the host and back take their turns: in order, few at a time, and beside computing."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from onefold.graph.passes.copy_schedule import Copy, Turns, schedule
+from onefold.graph.simulator.event_simulation import Task, run
+
+SECONDS = st.floats(0.01, 10)
+
+
+@st.composite
+def programs(draw):
+    """The seconds of steps, and values that are away between a step of forward and of backward."""
+    steps = draw(st.lists(SECONDS, min_size=4, max_size=60))
+    half = len(steps) // 2
+    made = draw(st.lists(st.integers(0, half - 1), max_size=40).map(sorted))
+    copies = [
+        Copy(last, draw(st.integers(half, len(steps) - 1)), draw(SECONDS)) for last in made
+    ]
+    return steps, copies
+
+
+def makespan(steps, copies, turns):
+    """Seconds until the last step is done, where steps wait for copies as `turns` has it."""
+    tasks = []
+    latest = {}
+    copied = {}
+
+    def add(name, stream, seconds, needs=()):
+        tasks.append(Task(name, 0, stream, seconds, tuple(n for n in needs if n is not None)))
+        latest[stream] = len(tasks) - 1
+        return latest[stream]
+
+    for index, seconds in enumerate(steps):
+        waits = []
+        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
+            if turn is not None and turn.released == index:
+                waits.append(copied[at])
+        add("release", "compute", 0.0, waits)
+        waits = []
+        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
+            if turn is not None and turn.fetched == index:
+                copied[at] = add("fetch", "copies", copy.seconds, [latest["compute"]])
+        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
+            if turn is not None and copy.needed == index:
+                waits.append(copied[at])
+        add("step", "compute", seconds, waits)
+        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
+            if turn is not None and copy.last == index:
+                copied[at] = add("offload", "copies", copy.seconds, [latest["compute"]])
+    return run(tasks).makespan
+
+
+@given(programs())
+def test_turns_are_in_order_and_few_copies_are_under_way(program):
+    steps, copies = program
+    turns = schedule(steps, copies)
+    for copy, turn in zip(copies, turns, strict=True):
+        assert turn is None or copy.last < turn.released <= turn.fetched <= copy.needed
+    pairs = [(copy, turn) for copy, turn in zip(copies, turns, strict=True) if turn is not None]
+    for index in range(len(steps)):
+        # Where several begin behind one step they do so before the first of them is waited for.
+        alike = sum(copy.last == index for copy, _ in pairs)
+        going = sum(copy.last <= index < turn.released for copy, turn in pairs)
+        coming = sum(turn.fetched <= index < copy.needed for copy, turn in pairs)
+        assert going <= 16 + alike
+        assert coming <= 16 + sum(turn.fetched == index for _, turn in pairs)
+
+
+@given(programs())
+def test_it_is_no_slower_than_waiting_for_each_copy_at_once(program):
+    steps, copies = program
+    turns = schedule(steps, copies)
+    at_once = [turn and Turns(c.last + 1, c.needed) for c, turn in zip(copies, turns, strict=True)]
+    assert makespan(steps, copies, turns) <= makespan(steps, copies, at_once) * (1 + 1e-9)
+
+
+@given(st.lists(SECONDS, min_size=40, max_size=60), st.integers(1, 8), st.floats(0.001, 0.9))
+def test_what_computing_can_hide_takes_no_time(steps, count, share):
+    """Values of the first steps, needed in the last ones in reverse."""
+    least = min(steps) * share
+    copies = [Copy(at, len(steps) - 1 - at, least) for at in range(count)]
+    turns = schedule(steps, copies)
+    assert None not in turns
+    assert makespan(steps, copies, turns) == pytest.approx(sum(steps), rel=1e-9)
+
+
+def test_what_is_needed_before_its_copy_is_done_stays():
+    assert schedule([1.0] * 5, [Copy(0, 4, 2.0), Copy(1, 2, 0.5)]) == [Turns(3, 3), None]
