@@ -30,6 +30,8 @@ _WEIGHTS = 0.5  # of a backward that is for the weights
 _ROUNDING = 1 + 1e-9
 # Of what recomputing saves, where weights' gradients wait: they need what was made again.
 _SPLIT_SAVING = 1 / 3
+_EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
+_BESIDE = 0.8  # of the time of computing in which copies may be under way
 _LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
 
 
@@ -40,6 +42,7 @@ class Estimate:
     candidate: Candidate
     parts: tuple[tuple[str, ...], ...]
     recomputed: tuple[str, ...]
+    offloaded: tuple[str, ...]
     seconds: float
     bound: float  # seconds below which no plan of it is
     memory: int  # bytes of the rank that needs most
@@ -98,11 +101,12 @@ class Estimator:
         return self._parts[key]
 
     def estimate(self, c: Candidate, budget: float) -> Estimate:
-        """The estimate; of the units so many are recomputed that each rank stays in the budget."""
+        """The estimate; of the units so many are offloaded or recomputed that each rank fits."""
         parts, costs = self.parts(c), self.costs(c.tensor, c.layouts, c.rows)
         stages = self._sums(c, parts, costs)
         meshes = self._meshes(c)
         recomputed: list[str] = []
+        offloaded: list[str] = []
         again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
         again_comm = [0.0] * c.stages
         memory, least = [], []
@@ -116,6 +120,10 @@ class Estimator:
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
             need = fixed + before + working + (held + _waiting(c, mesh)) * kept
             pairs = [(at, name) for at in own for name in parts[at]]
+            if c.schedule is None:
+                offloaded = self._offloaded(parts[0], costs, need - budget)
+                need -= sum(costs.units[name].kept for name in offloaded)
+                pairs = [pair for pair in pairs if pair[1] not in offloaded]
             share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
             saving = sorted(pairs, key=lambda pair: -_saving(costs.units[pair[1]]))
             for at, name in saving:
@@ -135,15 +143,41 @@ class Estimator:
             least.append(int(fixed - groups + max(made, (held - 1) * given)))
             rate = max((_saving(costs.units[name]) for _, name in pairs), default=0.0)
             excess = fixed + held * kept - working - budget
-            certain.append(excess / (held * rate) if excess > 0 and rate > 0 else 0.0)
+            again_at_least = excess > 0 and rate > 0 and c.schedule is not None
+            certain.append(excess / (held * rate) if again_at_least else 0.0)
         order = [name for part in parts for name in part]
         seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
+        copied = 2 * c.micro_batches * sum(costs.units[name].kept for name in offloaded)
+        seconds += _EXPOSED * copied / self.hardware.host_bandwidth
         bound = self._bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         return Estimate(
-            c, parts, tuple(sorted(recomputed, key=order.index)), seconds, bound,
+            c, parts, tuple(sorted(recomputed, key=order.index)), tuple(offloaded), seconds, bound,
             max(memory), max(least), tuple(heavy),
         )  # fmt: skip
+
+    def _offloaded(self, names: Sequence[str], costs: UnitCosts, excess: float) -> list[str]:
+        """Units that save so many bytes by waiting in host memory, as far as computing hides it.
+
+        They are as far from each other as can be, so that copies are never many. What is quicker to
+        compute again is not among them. The host is taken to have as much memory as the device.
+        """
+        bandwidth = self.hardware.host_bandwidth
+        rate = bandwidth / (2 * _EXPOSED)  # bytes that are saved for each second
+        units = {name: costs.units[name] for name in names}
+        some = [name for name, unit in units.items() if unit.kept > 0 and _saving(unit) < rate]
+        seconds = sum(_time(unit) for unit in units.values())
+        most = min(_BESIDE * bandwidth * seconds / 2, float(self.hardware.memory_bytes))
+        chosen: list[str] = []
+        for count in range(1, len(some) + 1 if excess > 0 else 1):
+            spread = [some[at * len(some) // count] for at in range(count)]
+            saved = sum(units[name].kept for name in spread)
+            if saved > most:
+                break
+            chosen = spread
+            if saved >= excess:
+                break
+        return chosen
 
     def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[_Stage]:
         key = c.tensor, c.layouts, c.rows, c.stages

@@ -28,7 +28,7 @@ from .strategy_code import code_of
 
 M = TypeVar("M", bound=Module)
 
-_LATER = {"layout_search"}  # fields that older files do not have
+_LATER = {"layout_search", "offloaded"}  # fields that older files do not have
 
 STYLES = {style.name: style for style in (COLUMN, ROW, VOCAB, REPLICATE)}
 
@@ -68,6 +68,7 @@ class Strategy:
     schedule: str | None = None  # None: no stages, micro-batches one after the other
     zero: int = 0  # the stage of ZeRO
     recomputed: tuple[str, ...] = ()  # the modules whose activations are made again in backward
+    offloaded: tuple[str, ...] = ()  # the modules whose activations wait in host memory
     amp: str | None = None  # the dtype of mixed precision
     device: str = "cuda"
 
@@ -130,6 +131,8 @@ class Strategy:
             tensor_parallel(model, plan=self.plan, sequence_dim=self.sequence_dim)
         for name in self.recomputed:
             model.get_submodule(name).to(GraphModule).activation_checkpointing = True
+        for name in self.offloaded:
+            model.get_submodule(name).to(GraphModule).activation_offloading = True
         return model
 
     @property
@@ -144,7 +147,9 @@ class Strategy:
             )
         known = {name for name, _ in model.named_modules()}
         named = [name for part in self.parts for name in part]
-        missing = [name for name in (*named, *self.recomputed) if name not in known]
+        missing = [
+            name for name in (*named, *self.recomputed, *self.offloaded) if name not in known
+        ]
         if missing:
             raise OnefoldValueError(
                 f"the strategy is for a model with the modules {', '.join(missing[:4])}, which "
@@ -199,6 +204,8 @@ class Strategy:
             words.append(f"ZeRO {self.zero}")
         if self.recomputed:
             words.append(f"{len(self.recomputed)} recomputed")
+        if self.offloaded:
+            words.append(f"{len(self.offloaded)} offloaded")
         return ", ".join(words)
 
     def save(self, path: str | Path) -> None:

@@ -90,12 +90,14 @@ def _lay_out(strategy: Strategy) -> str:
         if strategy.sequence_dim is not None:
             how += f", sequence_dim={strategy.sequence_dim}"
         lines.append(f"    tensor_parallel(model, {how})")
-    if strategy.recomputed:
-        lines += [
-            f"    for name in [{_names(strategy.recomputed)}]:",
-            "        module = model.get_submodule(name)",
-            "        module.to(nn.graph.GraphModule).activation_checkpointing = True",
-        ]
+    kinds = {"checkpointing": strategy.recomputed, "offloading": strategy.offloaded}
+    for kind, names in kinds.items():
+        if names:
+            lines += [
+                f"    for name in [{_names(names)}]:",
+                "        module = model.get_submodule(name)",
+                f"        module.to(nn.graph.GraphModule).activation_{kind} = True",
+            ]
     return "\n".join([*lines, "    return model"])
 
 

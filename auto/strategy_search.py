@@ -71,7 +71,7 @@ def search(
     dtype of mixed precision. `memory` are the bytes of each rank, by default those of the hardware.
 
     Stages, the sizes of the data and tensor axes, micro-batches, schedules, ZeRO, the split of the
-    sequence, and which layers are recomputed are chosen together. A tensor axis splits layers as
+    sequence, and which layers are recomputed or offloaded are chosen together. A tensor axis splits layers as
     `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM does, or as the
     exact search over layouts of parameters and ops finds that it takes less time.
 
@@ -266,6 +266,7 @@ class _Search:
             schedule=c.schedule,
             zero=c.zero,
             recomputed=estimate.recomputed,
+            offloaded=estimate.offloaded,
         )
 
     def _size_of(self, c: Candidate) -> int:
@@ -309,9 +310,10 @@ class _Search:
         return None if best is None else self._relaxed(best)
 
     def _relaxed(self, best: Priced) -> Priced:
-        """The same with fewer modules recomputed, where memory is left."""
+        """The same with fewer modules recomputed or offloaded, where memory is left."""
         late = time.perf_counter() - self.start > self.time_limit
-        if not best.strategy.recomputed or best.memory > _FULL * self.budget or late:
+        saved = (*best.strategy.recomputed, *best.strategy.offloaded)
+        if not saved or best.memory > _FULL * self.budget or late:
             return best
         before = self.estimates[best.strategy]
         budget = before.memory + (_FULL * self.budget - best.memory)
@@ -319,7 +321,7 @@ class _Search:
         return best if priced is None or priced.seconds > best.seconds else priced
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
-        """The candidate with so many modules recomputed that it fits; None where none does."""
+        """The candidate with so many modules offloaded or recomputed that it fits, or None."""
         c = estimate.candidate
         self.done.add(c)
         key = c.schedule, c.micro_batches > 1, c.zero
@@ -416,7 +418,8 @@ def _needed(plan: MemoryPlan) -> int:
 
 def _can_recompute(estimate: Estimate) -> bool:
     """Whether there are modules left that could be recomputed."""
-    return len(estimate.recomputed) < sum(map(len, estimate.parts))
+    saved = len(estimate.recomputed) + len(estimate.offloaded)
+    return saved < sum(map(len, estimate.parts))
 
 
 def _axes(c: Candidate) -> tuple[int, Layouts, int, int]:
