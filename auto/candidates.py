@@ -54,7 +54,7 @@ class Space:
     rows: int  # of the whole batch
     layers: int  # how many units can be stages
     tensors: Sequence[int]  # sizes of the tensor axis
-    layouts: Sequence[Layouts]  # of a tensor axis
+    layouts: Layouts  # of a tensor axis
     schedules: Sequence[str]
     zeros: Sequence[int]
 
@@ -63,11 +63,11 @@ class Space:
         for meshes, data, tensor in self._meshes():
             for rows in divisors(self.rows // data):
                 count = self.rows // data // rows
-                for layouts in self.layouts if tensor > 1 else ("table",):
-                    sizes = (meshes, data, tensor, layouts, rows, count)
-                    for zero in self.zeros if data > 1 else (0,):
-                        for schedule, chunks in self._schedules(meshes, count):
-                            yield Candidate(*sizes, schedule, chunks, zero)
+                layouts: Layouts = self.layouts if tensor > 1 else "table"
+                sizes = (meshes, data, tensor, layouts, rows, count)
+                for zero in self.zeros if data > 1 else (0,):
+                    for schedule, chunks in self._schedules(meshes, count):
+                        yield Candidate(*sizes, schedule, chunks, zero)
 
     def _meshes(self) -> Iterator[tuple[int, int, int]]:
         for tensor in self.tensors:

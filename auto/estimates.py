@@ -93,7 +93,7 @@ class Estimator:
         key = c.tensor, c.layouts, c.rows, c.stages
         if key not in self._parts:
             costs = self.costs(*key[:3])
-            times = [_time(costs.units[name]) for name in costs.order]
+            times = [unit_time(costs.units[name]) for name in costs.order]
             ends = balanced(times, c.stages)
             starts = [0, *ends[:-1]]
             runs = zip(starts, ends, strict=True)
@@ -166,7 +166,7 @@ class Estimator:
         rate = bandwidth / (2 * _EXPOSED)  # bytes that are saved for each second
         units = {name: costs.units[name] for name in names}
         some = [name for name, unit in units.items() if unit.kept > 0 and _saving(unit) < rate]
-        seconds = sum(_time(unit) for unit in units.values())
+        seconds = sum(unit_time(unit) for unit in units.values())
         most = min(_BESIDE * bandwidth * seconds / 2, float(self.hardware.memory_bytes))
         chosen: list[str] = []
         for count in range(1, len(some) + 1 if excess > 0 else 1):
@@ -280,7 +280,7 @@ class Estimator:
         hop = self._hop(c, stages, min)
         for mesh in range(c.meshes):
             own = [stages[at] for at, its in enumerate(meshes) if its == mesh]
-            work = certain[mesh] + sum(_time(stage) for stage in own)
+            work = certain[mesh] + sum(unit_time(stage) for stage in own)
             end = self._end(c, own, costs)
             rest = max(end, latest + back)
             bound = max(bound, early + c.micro_batches * work + rest)
@@ -384,7 +384,8 @@ class Estimator:
         return message(link, of(sizes, default=0))
 
 
-def _time(unit: UnitCost | _Stage) -> float:
+def unit_time(unit: UnitCost | _Stage) -> float:
+    """Seconds of both directions, with communication along the tensor axis."""
     return unit.forward + unit.backward + unit.forward_comm + unit.backward_comm
 
 

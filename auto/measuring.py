@@ -41,7 +41,7 @@ class Measuring:
             self._small = task.build_model()
             self._small_units = shortened(self._small, self._whole_units)
         self._names = [name for name, _ in self._whole.named_parameters(remove_duplicate=False)]
-        self._searched: dict[Strategy, dict[int, Strategy | None]] = {}
+        self._searched: dict[tuple[Strategy, int], Strategy | None] = {}
 
     def measure(self, strategy: Strategy, rows: int) -> UnitCosts:
         """The costs of units for `rows` rows of the batch on each rank of one mesh.
@@ -53,20 +53,12 @@ class Measuring:
     def searched(self, strategy: Strategy, rows: int) -> Strategy | None:
         """The same mesh with the layouts that take the least time in no more memory, by search.
 
-        None where they gain next to nothing. What is best for fewer rows and for all of the batch
-        is best between.
+        None where they gain next to nothing.
         """
-        known = self._searched.setdefault(strategy, {})
-        for each in (rows, self.task.rows):
-            if each in known:
-                continue
-            fewer = [n for n in known if n < each]
-            more = [n for n in known if n > each]
-            if fewer and more and known[max(fewer)] == known[min(more)]:
-                known[each] = known[min(more)]
-            else:
-                known[each] = self._on_model(self._search, strategy, each)
-        return known[rows]
+        key = strategy, rows
+        if key not in self._searched:
+            self._searched[key] = self._on_model(self._search, strategy, rows)
+        return self._searched[key]
 
     def _on_model(
         self, of: Callable[[Strategy, int, Module, Units], R], strategy: Strategy, rows: int

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,7 +26,7 @@ from ..optim.adamw import AdamW
 from ..optim.optimizer import Optimizer
 from ..parallel.layout_plan import Plan
 from .candidates import Candidate, Layouts, Space, divisors
-from .estimates import Estimate, Estimator
+from .estimates import Estimate, Estimator, unit_time
 from .measuring import Measuring
 from .model_units import units_of
 from .search_arguments import Batch, budget_of, check_model, names_of, shares, task_of
@@ -71,9 +72,9 @@ def search(
     dtype of mixed precision. `memory` are the bytes of each rank, by default those of the hardware.
 
     Stages, the sizes of the data and tensor axes, micro-batches, schedules, ZeRO, the split of the
-    sequence, and which layers are recomputed or offloaded are chosen together. A tensor axis splits layers as
-    `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM does, or as the
-    exact search over layouts of parameters and ops finds that it takes less time.
+    sequence, and which layers are recomputed or offloaded are chosen together. A tensor axis splits
+    layers as `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM does, or
+    as the exact search over layouts of parameters and ops finds that it takes less time.
 
     Every candidate is estimated in closed form. The most promising are compiled as the cluster
     would, with memory, and simulated: at most `simulations`, for `time_limit` seconds, and while
@@ -146,11 +147,13 @@ class _Search:
         self.unfit: dict[Strategy, int] = {}  # bytes of those that do not fit
         self.failed: dict[str, str] = {}
         self.done: set[Candidate] = set()
+        self.shares: dict[tuple[int, int], float] = {}  # by ranks of the tensor axis, and rows
         self.estimates: dict[Strategy, Estimate] = {}  # of those that were compiled
         self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
         found = self._estimates(self._space(self.size))
+        found += self._searched_estimates(found)
         fitting = sorted((e for e in found if e.memory <= self.budget), key=lambda e: e.seconds)
         doubtful = [e for e in found if e.memory > self.budget >= e.least]
         order = [*fitting, *sorted(doubtful, key=lambda e: e.memory)]
@@ -182,7 +185,7 @@ class _Search:
         tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
         rows = task.rows
         zeros = (0, 1, 2, 3)
-        layouts = self._layouts()
+        layouts = self._by_table()
         space = Space(size, rows, self.layers, tensors, layouts, self.schedules, zeros)
         if next(space.candidates(), None) is None:
             fit = [n for n in divisors(size) if rows % n == 0]
@@ -195,17 +198,15 @@ class _Search:
             )
         return space
 
-    def _layouts(self) -> tuple[Layouts, ...]:
-        """By the table, and searched where the table was not asked for.
+    def _by_table(self) -> Layouts:
+        """How the table splits a stage.
 
         A batch with a dim of positions, tokens or vectors at positions, has a sequence. To split
         it sends as many bytes, and keeps and computes less.
         """
         first = self.task.batch[0]
         ndim = 3 if first.dtype.is_floating_point else 2
-        sequence = self.table.sequence and len(first.shape) == ndim
-        by_table: Layouts = "sequence" if sequence else "table"
-        return (by_table,) if self.planned else (by_table, "searched")
+        return "sequence" if self.table.sequence and len(first.shape) == ndim else "table"
 
     def _costs(self, tensor: int, layouts: Layouts, rows: int) -> UnitCosts:
         return self.measuring.measure(self._layout(tensor, layouts, rows, size=tensor), rows)
@@ -219,12 +220,43 @@ class _Search:
         bar = tqdm(groups, "estimating", leave=False, delay=1.0)
         for group in bar:
             for _, some in groupby(group, key=lambda c: c.rows):
-                every = [c for c in some if self._is_one(c)]
-                estimates = [self.estimator.estimate(c, self.budget) for c in every]
+                estimates = [self.estimator.estimate(c, self.budget) for c in some]
                 found += estimates
-                if estimates and min(each.least for each in estimates) > self.budget:
+                if min(each.least for each in estimates) > self.budget:
                     break
         return found
+
+    def _searched_estimates(self, by_table: Sequence[Estimate]) -> list[Estimate]:
+        """Estimates of candidates whose layouts inside a stage are those of the exact search.
+
+        Only of those that would be the fastest of all if they did not communicate along the tensor
+        axis, and did no part of the work on several of its ranks; if not `thorough`, of as many as
+        may be simulated, the most promising first.
+        """
+        fitting = [each.seconds for each in by_table if each.memory <= self.budget]
+        fastest = min(fitting, default=inf)
+        split = [each.candidate for each in by_table if each.candidate.tensor > 1]
+        least = {e.candidate: e.seconds * self._least_share(e.candidate) for e in by_table}
+        some = sorted((c for c in split if least[c] <= fastest), key=least.__getitem__)
+        if self.planned or not self.thorough:
+            some = some[: 0 if self.planned else self.simulations]
+        twins = [replace(c, layouts="searched") for c in some if self._searched(c.tensor, c.rows)]
+        return [self.estimator.estimate(c, self.budget) for c in twins]
+
+    def _least_share(self, c: Candidate) -> float:
+        """The share of what units take by the table that other layouts take at least."""
+        key = c.tensor, c.rows
+        if key not in self.shares:
+            one = self.estimator.costs(1, "table", c.rows).units
+            units = self.estimator.costs(c.tensor, c.layouts, c.rows).units
+            least = sum(
+                min(unit.forward, one[name].forward / c.tensor)
+                + min(unit.backward, one[name].backward / c.tensor)
+                for name, unit in units.items()
+            )
+            total = sum(unit_time(unit) for unit in units.values())
+            self.shares[key] = least / total if total else 1.0
+        return self.shares[key]
 
     # What a candidate is.
 
@@ -245,11 +277,8 @@ class _Search:
 
     def _searched(self, tensor: int, rows: int) -> Strategy | None:
         """The layout by search, where it is better than that by the table."""
-        by_table = self._layout(tensor, self._layouts()[0], rows, size=tensor)
+        by_table = self._layout(tensor, self._by_table(), rows, size=tensor)
         return self.measuring.searched(by_table, rows)
-
-    def _is_one(self, c: Candidate) -> bool:
-        return c.layouts != "searched" or self._searched(c.tensor, c.rows) is not None
 
     def _strategy(self, estimate: Estimate) -> Strategy:
         c = estimate.candidate
@@ -310,10 +339,9 @@ class _Search:
         return None if best is None else self._relaxed(best)
 
     def _relaxed(self, best: Priced) -> Priced:
-        """The same with fewer modules recomputed or offloaded, where memory is left."""
+        """The same with fewer modules recomputed, where memory is left."""
         late = time.perf_counter() - self.start > self.time_limit
-        saved = (*best.strategy.recomputed, *best.strategy.offloaded)
-        if not saved or best.memory > _FULL * self.budget or late:
+        if not best.strategy.recomputed or best.memory > _FULL * self.budget or late:
             return best
         before = self.estimates[best.strategy]
         budget = before.memory + (_FULL * self.budget - best.memory)

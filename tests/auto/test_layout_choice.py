@@ -82,22 +82,9 @@ def test_what_gains_nothing_is_no_candidate():
     found = _Search(llama, 4, H100, None, None, ("1f1b",), 4, False, 1e9)
     assert found._searched(4, 2) is None
     estimates = found._estimates(found._space(4))
-    kinds = {e.candidate.layouts for e in estimates if e.candidate.tensor == 4}
-    assert kinds == {"sequence"}
-
-
-def test_between_two_sizes_with_one_choice_there_is_no_other(monkeypatch):
-    measuring = Measuring(task(64), H100)
-    asked = []
-
-    def search(strategy, rows, like, units):
-        asked.append(rows)
-        return strategy if rows > 4 else None
-
-    monkeypatch.setattr(measuring, "_search", search)
-    found = [measuring.searched("table", rows) for rows in (1, 2, 4, 8, 16, 32, 64)]
-    assert found == [None, None, None, *["table"] * 4]
-    assert asked == [1, 64, 2, 4, 8]
+    assert {e.candidate.layouts for e in estimates if e.candidate.tensor > 1} == {"sequence"}
+    some = [each for each in estimates if each.candidate.rows == 2]
+    assert found._searched_estimates(some) == []
 
 
 def test_the_search_is_never_slower_with_them(monkeypatch):
@@ -106,7 +93,7 @@ def test_the_search_is_never_slower_with_them(monkeypatch):
         return flow.auto.search(mlp, x, loss=squares, size=4, thorough=True, schedules=(), **more)
 
     both = found()
-    monkeypatch.setattr(_Search, "_layouts", lambda self: ("table",))
+    monkeypatch.setattr(_Search, "_searched_estimates", lambda self, by_table: [])
     table = found()
     assert both.seconds < table.seconds
     assert both.strategy.layout_search and "layouts searched" in str(both)
@@ -115,7 +102,7 @@ def test_the_search_is_never_slower_with_them(monkeypatch):
 
 def test_a_plan_that_was_asked_for_is_taken():
     found = _Search(task(64), 4, H100, None, Plan({"*": REPLICATE}), ("1f1b",), 4, False, 1e9)
-    assert found._layouts() == ("table",)
+    assert found._searched_estimates(found._estimates(found._space(4))) == []
 
 
 # Rules.

@@ -89,6 +89,7 @@ BUDGETS = {"GPT": 45_000, "MLP": 90_000}
 def test_the_search_is_brute_force_over_the_candidates(name, size, memory):
     every = searching(name, size, memory)
     estimates = every._estimates(every._space(size))
+    estimates += every._searched_estimates(estimates)
     found = [(each, every._repaired(each)) for each in estimates]
     assert not every.failed
     fitting = [(estimate, priced) for estimate, priced in found if priced is not None]
@@ -125,7 +126,8 @@ FAR = replace(
 def test_bounds_are_below_and_near_what_is_simulated(name, size, machine, amp, every, close):
     schedules = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v")
     found = searching(name, size, None, schedules, machine, amp)
-    estimates = found._estimates(found._space(size))[::every]
+    estimates = found._estimates(found._space(size))
+    estimates = [*estimates[::every], *found._searched_estimates(estimates)[:3]]
     priced = [(estimate.bound, found._repaired(estimate)) for estimate in estimates]
     ratios = [bound / each.seconds for bound, each in priced if each is not None]
     assert len(ratios) > 5 and not found.failed
@@ -243,7 +245,7 @@ def test_runs_are_as_even_as_they_can_be(times, count):
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 8))
 def test_candidates_divide_ranks_and_batch(size, rows, layers):
     tensors = [n for n in (1, 2, 4) if size % n == 0]
-    space = Space(size, rows, layers, tensors, ("sequence", "searched"), ("1f1b", "zb-v"), (0, 3))
+    space = Space(size, rows, layers, tensors, "sequence", ("1f1b", "zb-v"), (0, 3))
     found = list(space.candidates())
     assert len(found) == len(set(found))
     for c in found:

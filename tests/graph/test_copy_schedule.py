@@ -1,4 +1,4 @@
-"""When copies to the host and back take their turns: in order, few at a time, and beside computing."""
+"""When copies to the host and back begin: in order, few at a time, and beside computing."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,40 +15,32 @@ def programs(draw):
     steps = draw(st.lists(SECONDS, min_size=4, max_size=60))
     half = len(steps) // 2
     made = draw(st.lists(st.integers(0, half - 1), max_size=40).map(sorted))
-    copies = [
-        Copy(last, draw(st.integers(half, len(steps) - 1)), draw(SECONDS)) for last in made
-    ]
+    copies = [Copy(last, draw(st.integers(half, len(steps) - 1)), draw(SECONDS)) for last in made]
     return steps, copies
 
 
 def makespan(steps, copies, turns):
     """Seconds until the last step is done, where steps wait for copies as `turns` has it."""
+    numbers = range(len(copies))
+    away = [each for each in zip(numbers, copies, turns, strict=True) if each[2] is not None]
     tasks = []
     latest = {}
     copied = {}
 
-    def add(name, stream, seconds, needs=()):
-        tasks.append(Task(name, 0, stream, seconds, tuple(n for n in needs if n is not None)))
+    def add(name, stream, seconds, needs):
+        tasks.append(Task(name, 0, stream, seconds, tuple(needs)))
         latest[stream] = len(tasks) - 1
         return latest[stream]
 
     for index, seconds in enumerate(steps):
-        waits = []
-        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
-            if turn is not None and turn.released == index:
-                waits.append(copied[at])
-        add("release", "compute", 0.0, waits)
-        waits = []
-        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
-            if turn is not None and turn.fetched == index:
-                copied[at] = add("fetch", "copies", copy.seconds, [latest["compute"]])
-        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
-            if turn is not None and copy.needed == index:
-                waits.append(copied[at])
-        add("step", "compute", seconds, waits)
-        for at, (copy, turn) in enumerate(zip(copies, turns, strict=True)):
-            if turn is not None and copy.last == index:
-                copied[at] = add("offload", "copies", copy.seconds, [latest["compute"]])
+        add("release", "compute", 0.0, [copied[n] for n, _, t in away if t.released == index])
+        for number, copy, turn in away:
+            if turn.fetched == index:
+                copied[number] = add("fetch", "copies", copy.seconds, [latest["compute"]])
+        add("step", "compute", seconds, [copied[n] for n, c, _ in away if c.needed == index])
+        for number, copy, _ in away:
+            if copy.last == index:
+                copied[number] = add("offload", "copies", copy.seconds, [latest["compute"]])
     return run(tasks).makespan
 
 

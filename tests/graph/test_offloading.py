@@ -12,7 +12,7 @@ from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
 from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.hardware import read
 from onefold.graph.host_copies import FETCH, OFFLOAD, RELEASE, WAIT
-from onefold.graph.passes import copy_schedule, offload_activations
+from onefold.graph.passes import offload_activations
 
 
 @pytest.fixture(autouse=True)
