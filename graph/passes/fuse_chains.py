@@ -175,6 +175,7 @@ def fused_step(
     step = replace(
         last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,
         run=run, several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
+        offloaded=any(each.offloaded for each in op.steps),
     )  # fmt: skip
     before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))
     names = ", ".join(each.name for each in op.steps)

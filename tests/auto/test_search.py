@@ -13,7 +13,7 @@ from transformer_models import GPTBlock, LanguageModel, loss_of
 import onefold as flow
 from onefold import nn
 from onefold.auto.candidates import Space, divisors
-from onefold.auto.estimates import balanced
+from onefold.auto.estimates import Estimator, balanced
 from onefold.auto.model_units import shortened, units_of
 from onefold.auto.search_arguments import task_of
 from onefold.auto.strategy_search import _Search
@@ -269,6 +269,53 @@ def test_a_smaller_model_stands_for_the_whole():
     small = shortened(model, units)
     assert small.names == units.names and len(model[1]) == 2
     assert small.like["1.8"] == "1.1" and small.like["2"] == "2"
+
+
+WIDTH = 8192
+
+
+class Wide(nn.Module):
+    """Much work for each element that it keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return flow.gelu(self.linear(x))
+
+
+def deep():
+    return nn.Sequential(*[Wide() for _ in range(16)])
+
+
+def searched_deep(memory=None):
+    one_row = flow.empty(1, 2**15, WIDTH, device="meta")
+    return flow.auto.search(
+        deep,
+        one_row,
+        loss=lambda model, x: (model(x) ** 2).mean(),
+        size=1,
+        hardware=H100,
+        memory=memory,
+        amp=flow.bfloat16,
+    )
+
+
+def test_layers_are_offloaded_where_computing_hides_it(monkeypatch):
+    whole = searched_deep()
+    assert not whole.strategy.recomputed and not whole.strategy.offloaded
+    memory = 0.9 * whole.memory
+    found = searched_deep(memory)
+    assert found.strategy.offloaded and found.memory <= memory
+    assert "offloaded" in found.strategy.summary
+    numbers = [int(name) for name in found.strategy.offloaded]
+    assert max(b - a for a, b in pairwise(numbers)) >= 16 // len(numbers) - 1
+    monkeypatch.setattr(Estimator, "_offloaded", lambda self, names, costs, excess: [])
+    again = searched_deep(memory)
+    assert again.strategy.recomputed and not again.strategy.offloaded
+    assert whole.seconds <= found.seconds < again.seconds
+    assert found.lower_bound <= found.seconds
 
 
 class Counting(nn.Module):

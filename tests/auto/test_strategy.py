@@ -57,6 +57,7 @@ STRATEGIES = {
         schedule="1f1b",
         **ENDS,
     ),
+    "offloaded": Strategy(2, data=2, offloaded=UNITS[1:2], recomputed=UNITS[2:3], **ALL),
     "ZeRO 1": Strategy(4, data=4, zero=1, **ALL),
     "ZeRO 3": Strategy(4, data=4, zero=3, micro_batches=2, **ALL),
     "a mesh, ZeRO 2": Strategy(
@@ -106,6 +107,12 @@ def test_losses_are_those_of_one_device(name, world):
 
 def test_the_code_is_what_a_person_would_write():
     assert str(STRATEGIES["all"]) == EXPECTED
+
+
+def test_the_code_of_offloading():
+    lines = str(STRATEGIES["offloaded"]).splitlines()
+    at = lines.index('    for name in ["blocks.0"]:')
+    assert lines[at + 2] == "        module.to(nn.graph.GraphModule).activation_offloading = True"
 
 
 def test_the_code_of_layouts_that_were_searched():
@@ -191,11 +198,11 @@ def test_a_file_has_the_same_strategy(name, tmp_path):
     assert load(tmp_path / "plan.json") == STRATEGIES[name]
 
 
-def test_a_file_from_before_layouts_were_searched(tmp_path):
+def test_a_file_from_before_layouts_were_searched_and_modules_offloaded(tmp_path):
     path = tmp_path / "plan.json"
     STRATEGIES["all"].save(path)
     content = json.loads(path.read_text())
-    del content["layout_search"]
+    del content["layout_search"], content["offloaded"]
     path.write_text(json.dumps(content))
     assert load(path) == STRATEGIES["all"]
 
