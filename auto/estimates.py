@@ -1,4 +1,4 @@
-"""Estimates: time and memory of a candidate in closed form, and bounds that no plan of it beats.
+"""Estimates: time and memory of a candidate in closed form.
 
 The costs of units are those of a plan (`unit_costs.py`). Formulas give what is around them: the
 bubbles of schedules, gradients and gathers over the data axis, messages between stages, and the
@@ -9,25 +9,19 @@ Rajbhandari et al. (2020), Korthikanti et al. (2022).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from ..graph.hardware import Hardware
-from ..graph.hardware.collective_cost import (
-    Span,
-    all_gather,
-    all_reduce,
-    message,
-    reduce_scatter,
-    span,
-)
+from ..graph.hardware.collective_cost import all_gather, all_reduce, reduce_scatter
 from ..graph.schedules.named_schedules import SCHEDULES
 from .candidates import Candidate, Layouts
+from .lower_bounds import Bounds, Links
+from .stage_sums import Stage, balanced, unit_time
 from .unit_costs import UnitCost, UnitCosts
 
 _HIDDEN = 0.5  # of communication beside computing, where a program has no stages
 _WEIGHTS = 0.5  # of a backward that is for the weights
-_ROUNDING = 1 + 1e-9
 # Of what recomputing saves, where weights' gradients wait: they need what was made again.
 _SPLIT_SAVING = 1 / 3
 _EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
@@ -50,43 +44,22 @@ class Estimate:
     heavy: tuple[int, ...]  # the meshes, that which needs most first
 
 
-@dataclass(slots=True)
-class _Stage:
-    """The sums over the units of a stage."""
-
-    units: list[UnitCost] = field(default_factory=list)
-    forward: float = 0.0
-    backward: float = 0.0
-    forward_comm: float = 0.0  # along the tensor axis
-    backward_comm: float = 0.0
-    passing: float = 0.0
-    kept: int = 0
-    weights: int = 0
-    persistent: int = 0
-    largest: int = 0  # of what units keep: what backward works on
-
-    def add(self, unit: UnitCost) -> None:
-        self.units.append(unit)
-        self.forward += unit.forward
-        self.backward += unit.backward
-        self.forward_comm += unit.forward_comm
-        self.backward_comm += unit.backward_comm
-        self.passing += unit.passing
-        self.kept += unit.kept
-        self.weights += unit.weights
-        self.persistent += unit.persistent
-        self.largest = max(self.largest, unit.kept)
-
-
 class Estimator:
     """Estimates for one model, batch and machine."""
 
-    def __init__(self, hardware: Hardware, costs: Callable[[int, Layouts, int], UnitCosts]) -> None:
+    def __init__(
+        self,
+        hardware: Hardware,
+        costs: Callable[[int, Layouts, int], UnitCosts],
+        offloads: bool = True,
+    ) -> None:
         self.hardware = hardware
+        self.offloads = offloads  # whether the host has memory besides the device's
         self.costs = cache(costs)  # of (tensor, layouts, rows)
         self._parts: dict[object, tuple[tuple[str, ...], ...]] = {}
-        self._stages: dict[object, list[_Stage]] = {}
-        self._spans: dict[tuple[int, int], Span] = {}
+        self._stages: dict[object, list[Stage]] = {}
+        self.links = Links(hardware)
+        self.bounds = Bounds(hardware, self.links)
 
     def parts(self, c: Candidate) -> tuple[tuple[str, ...], ...]:
         """The units of each stage: runs of them, such that the slowest stage is fast."""
@@ -120,7 +93,7 @@ class Estimator:
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
             need = fixed + before + working + (held + _waiting(c, mesh)) * kept
             pairs = [(at, name) for at in own for name in parts[at]]
-            if c.schedule is None:
+            if c.schedule is None and self.offloads:
                 offloaded = self._offloaded(parts[0], costs, need - budget)
                 need -= sum(costs.units[name].kept for name in offloaded)
                 pairs = [pair for pair in pairs if pair[1] not in offloaded]
@@ -149,7 +122,7 @@ class Estimator:
         seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
         copied = 2 * c.micro_batches * sum(costs.units[name].kept for name in offloaded)
         seconds += _EXPOSED * copied / self.hardware.host_bandwidth
-        bound = self._bound(c, stages, meshes, certain, costs)
+        bound = self.bounds.bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         return Estimate(
             c, parts, tuple(sorted(recomputed, key=order.index)), tuple(offloaded), seconds, bound,
@@ -179,12 +152,12 @@ class Estimator:
                 break
         return chosen
 
-    def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[_Stage]:
+    def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[Stage]:
         key = c.tensor, c.layouts, c.rows, c.stages
         if key not in self._stages:
             found = []
             for part in parts:
-                stage = _Stage()
+                stage = Stage()
                 for name in part:
                     stage.add(costs.units[name])
                 found.append(stage)
@@ -198,7 +171,7 @@ class Estimator:
         return SCHEDULES[c.schedule].rank_of(c.stages, c.meshes)
 
     def _fixed(
-        self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts
+        self, c: Candidate, stages: Sequence[Stage], costs: UnitCosts
     ) -> tuple[float, float]:
         """Bytes that a rank always holds, and those of its gradients."""
         weights = sum(stage.weights for stage in stages)
@@ -213,7 +186,7 @@ class Estimator:
             persistent = persistent // c.data
         return persistent + states + self._reserved(c), gradients
 
-    def _adding(self, c: Candidate, stages: Sequence[_Stage], own: Sequence[int]) -> float:
+    def _adding(self, c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
         """Bytes beside the gradients' sums while that of a micro-batch is added to one of them."""
         sizes = [unit.apart for at in own for unit in stages[at].units]
         return 2.0 * max(sizes) if c.zero < 2 else 0.0
@@ -226,7 +199,7 @@ class Estimator:
     def _seconds(
         self,
         c: Candidate,
-        stages: Sequence[_Stage],
+        stages: Sequence[Stage],
         meshes: Sequence[int],
         again: Sequence[float],
         again_comm: Sequence[float],
@@ -258,78 +231,9 @@ class Estimator:
             stages[at].backward + stages[at].backward_comm + again[at] + again_comm[at]
             for at in first
         ]
-        hop = self._hop(c, stages)
+        hop = self.links.hop(c, stages)
         seconds = count * max(works) + self._bubble(c, fills, backs, works) + max(ends)
         return seconds + 2 * hop * c.chunks * (c.meshes - 1) * (1 + count / c.meshes)
-
-    def _bound(
-        self,
-        c: Candidate,
-        stages: Sequence[_Stage],
-        meshes: Sequence[int],
-        certain: Sequence[float],
-        costs: UnitCosts,
-    ) -> float:
-        """Seconds below which no plan is; `certain` are computed again for a micro-batch."""
-        if c.schedule is None:
-            return self._unstaged(c, stages, certain[0], costs)
-        # Ranks of a stage communicate along their axes in turn with computing, as the executor
-        # does. Micro-batches reach a mesh through the first stages of those before it, and their
-        # gradients go back through them; then those have an end of their own.
-        bound = early = back = latest = 0.0
-        hop = self._hop(c, stages, min)
-        for mesh in range(c.meshes):
-            own = [stages[at] for at, its in enumerate(meshes) if its == mesh]
-            work = certain[mesh] + sum(unit_time(stage) for stage in own)
-            end = self._end(c, own, costs)
-            rest = max(end, latest + back)
-            bound = max(bound, early + c.micro_batches * work + rest)
-            early += stages[mesh].forward + stages[mesh].forward_comm + hop
-            if not c.schedule.startswith("zb"):
-                latest = max(latest, end - back)
-                back += stages[mesh].backward + stages[mesh].backward_comm + hop
-        return bound
-
-    def _unstaged(
-        self, c: Candidate, stages: Sequence[_Stage], certain: float, costs: UnitCosts
-    ) -> float:
-        """The same where communication goes beside computing, and slows it down.
-
-        Computing takes at least so long as without communication over the data axis, each stream
-        is busy for its time, and what is beside communication takes `contention` times as long.
-        """
-        (stage,) = stages
-        update = self._written(c, stages, costs)
-        count = c.micro_batches
-        compute = count * (stage.forward + stage.backward + certain) + update
-        moved = count * (stage.forward_comm + stage.backward_comm)
-        moved += self._end(c, stages, costs) - update
-        slowed = compute + moved * (1 - 1 / self.hardware.contention)
-        return max(count * (stage.passing + certain) + update, moved, slowed)
-
-    def _end(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
-        """Seconds of an update, and over the data axis, once for all micro-batches.
-
-        Gradients may be sent as they are made or as they are stored, and all at once, which takes
-        no longer than one after the other. Weights may be gathered while a mesh waits for others.
-        """
-        update = self._written(c, stages, costs)
-        if c.data == 1:
-            return update
-        units = [unit for stage in stages for unit in stage.units]
-        group = self._span(c.data, c.tensor)
-        reduced = sum(min(unit.gradients, unit.weights) for unit in units)
-        gathered = sum(min(unit.low, unit.weights) for unit in units)
-        if c.zero == 0:
-            return update + all_reduce(group, reduced)
-        update += reduce_scatter(group, reduced)
-        return update if c.zero == 3 and c.meshes > 1 else update + all_gather(group, gathered)
-
-    def _written(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
-        """Seconds of an update that reads and writes weights and states at the full bandwidth."""
-        weights = sum(stage.weights for stage in stages)
-        moved = 2 * weights * (1 + costs.states) / (c.data if c.zero else 1)
-        return moved / self.hardware.memory_bandwidth
 
     def _bubble(
         self, c: Candidate, fills: Sequence[float], backs: Sequence[float], works: Sequence[float]
@@ -347,17 +251,17 @@ class Estimator:
             return 0.1 * both
         return both
 
-    def _update(self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts) -> float:
+    def _update(self, c: Candidate, stages: Sequence[Stage], costs: UnitCosts) -> float:
         weights = sum(stage.weights for stage in stages)
         return costs.update * weights / (c.data if c.zero else 1)
 
     def _over_data(
-        self, c: Candidate, stages: Sequence[_Stage], costs: UnitCosts
+        self, c: Candidate, stages: Sequence[Stage], costs: UnitCosts
     ) -> tuple[float, float]:
         """Seconds of communication along the data axis, for each micro-batch and once."""
         if c.data == 1:
             return 0.0, 0.0
-        group = self._span(c.data, c.tensor)
+        group = self.links.span(c.data, c.tensor)
         weights = sum(stage.weights for stage in stages)
         if c.zero == 0:
             return 0.0, all_reduce(group, weights)
@@ -369,25 +273,6 @@ class Estimator:
             return reduced, all_gather(group, weights)
         return reduced + 2 * sum(all_gather(group, unit.low) for unit in units), 0.0
 
-    def _span(self, data: int, tensor: int) -> Span:
-        if (data, tensor) not in self._spans:
-            ranks = range(0, data * tensor, tensor)
-            self._spans[data, tensor] = span(self.hardware, ranks)
-        return self._spans[data, tensor]
-
-    def _hop(self, c: Candidate, stages: Sequence[_Stage], of: Callable[..., int] = max) -> float:
-        """Seconds from one stage to the next: the largest messages, or the smallest."""
-        if c.meshes == 1:
-            return 0.0
-        link = self.hardware.level(0, c.data * c.tensor)
-        sizes = [stage.units[-1].given for stage in stages[:-1] if stage.units]
-        return message(link, of(sizes, default=0))
-
-
-def unit_time(unit: UnitCost | _Stage) -> float:
-    """Seconds of both directions, with communication along the tensor axis."""
-    return unit.forward + unit.backward + unit.forward_comm + unit.backward_comm
-
 
 def _saving(unit: UnitCost) -> float:
     """Bytes that are saved for each second of computing again."""
@@ -395,7 +280,7 @@ def _saving(unit: UnitCost) -> float:
     return (unit.kept - unit.given) / seconds if seconds else 0.0
 
 
-def _gathered(c: Candidate, stages: Sequence[_Stage], own: Sequence[int]) -> float:
+def _gathered(c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
     """Bytes of whole gradients and weights that ZeRO has beside the shards.
 
     While one unit works, another's are on their way.
@@ -419,35 +304,3 @@ def _held(c: Candidate, mesh: int) -> float:
 def _waiting(c: Candidate, mesh: int) -> float:
     """The micro-batches whose backward is done but for the weights' gradients."""
     return float(_LATER.get(c.schedule or "", 0) * min(mesh, c.micro_batches))
-
-
-def balanced(times: Sequence[float], count: int) -> list[int]:
-    """Where runs of the times end, such that the largest sum of a run is least.
-
-    Later runs are filled first, since earlier stages hold more micro-batches. No run is empty.
-
-    >>> balanced([1, 1, 1, 1, 1, 4], 3)
-    [1, 5, 6]
-    """
-    low, high = max(times), sum(times)
-    for _ in range(50):
-        most = (low + high) / 2
-        low, high = (low, most) if _runs(times, most) <= count else (most, high)
-    ends, total, left = [len(times)], 0.0, count - 1
-    for at in range(len(times) - 1, -1, -1):
-        opened = at + 1 < ends[0]
-        if left and opened and (total + times[at] > high * _ROUNDING or at + 1 == left):
-            ends.insert(0, at + 1)
-            total, left = 0.0, left - 1
-        total += times[at]
-    return ends
-
-
-def _runs(times: Sequence[float], most: float) -> int:
-    """How many runs it takes, none of which takes longer than `most`."""
-    count, total = 1, 0.0
-    for time in times:
-        if total + time > most * _ROUNDING:
-            count, total = count + 1, 0.0
-        total += time
-    return count

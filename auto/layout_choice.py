@@ -42,7 +42,7 @@ def rules_of(
     `found` are the layouts of those of the smaller one along one axis. Layers that are alike share
     their rules.
 
-    >>> from onefold.sbp import broadcast, split
+    >>> from onefold.engine.sbp import broadcast, split
     >>> found = {"layers.0.weight": (split(0),), "head.weight": (broadcast,)}
     >>> like = {"layers.0": "layers.0", "layers.1": "layers.0", "head": "head"}
     >>> units = Units(tuple(like), like, "layers", ("layers.0", "head"))

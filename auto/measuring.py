@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from ..engine.cluster import planning
 from ..engine.sbp import NdSbp, broadcast
+from ..errors import OnefoldError
 from ..graph.compiled_graph import Compiled
 from ..graph.hardware import Hardware
 from ..graph.ir import Program
@@ -53,11 +54,14 @@ class Measuring:
     def searched(self, strategy: Strategy, rows: int) -> Strategy | None:
         """The same mesh with the layouts that take the least time in no more memory, by search.
 
-        None where they gain next to nothing.
+        None where they gain next to nothing, and where the model cannot be laid out so.
         """
         key = strategy, rows
         if key not in self._searched:
-            self._searched[key] = self._on_model(self._search, strategy, rows)
+            try:
+                self._searched[key] = self._on_model(self._search, strategy, rows)
+            except OnefoldError:
+                self._searched[key] = None
         return self._searched[key]
 
     def _on_model(

@@ -26,11 +26,12 @@ from ..optim.adamw import AdamW
 from ..optim.optimizer import Optimizer
 from ..parallel.layout_plan import Plan
 from .candidates import Candidate, Layouts, Space, divisors
-from .estimates import Estimate, Estimator, unit_time
+from .estimates import Estimate, Estimator
 from .measuring import Measuring
 from .model_units import units_of
 from .search_arguments import Batch, budget_of, check_model, names_of, shares, task_of
 from .search_result import Priced, Result
+from .stage_sums import unit_time
 from .strategy import Strategy
 from .table_choice import table_for
 from .training_task import Task
@@ -142,7 +143,7 @@ class _Search:
         # Units that have a parameter in common are on one stage.
         self.layers = 1 if self.tied else max(len(self.units.names), 1)
         self.measuring = Measuring(task, hardware)
-        self.estimator = Estimator(hardware, self._costs)
+        self.estimator = Estimator(hardware, self._costs, offloads=task.device != "cpu")
         self.priced: dict[Strategy, Priced] = {}
         self.unfit: dict[Strategy, int] = {}  # bytes of those that do not fit
         self.failed: dict[str, str] = {}

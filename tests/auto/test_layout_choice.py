@@ -9,12 +9,14 @@ from transformer_models import LanguageModel, LlamaBlock, loss_of
 
 import onefold as flow
 from onefold import nn
+from onefold.auto import measuring
 from onefold.auto.layout_choice import rules_of
 from onefold.auto.measuring import Measuring
 from onefold.auto.model_units import Units, shortened, units_of
 from onefold.auto.search_arguments import task_of
 from onefold.auto.strategy import style_named, style_of
 from onefold.auto.strategy_search import _Search
+from onefold.errors import OnefoldValueError
 from onefold.graph import hardware
 from onefold.graph.layouts import best_layouts
 from onefold.graph.simulator import HardwareCosts
@@ -98,6 +100,14 @@ def test_the_search_is_never_slower_with_them(monkeypatch):
     assert both.seconds < table.seconds
     assert both.strategy.layout_search and "layouts searched" in str(both)
     assert both.lower_bound <= both.seconds
+
+
+def test_layouts_that_cannot_be_found_are_no_candidates(monkeypatch):
+    def fails(*given):
+        raise OnefoldValueError("no layouts need so little memory")
+
+    monkeypatch.setattr(measuring, "choose_layouts", fails)
+    assert searching(2**16, 4)._searched(4, 2**16) is None
 
 
 def test_a_plan_that_was_asked_for_is_taken():

@@ -13,9 +13,10 @@ from transformer_models import GPTBlock, LanguageModel, loss_of
 import onefold as flow
 from onefold import nn
 from onefold.auto.candidates import Space, divisors
-from onefold.auto.estimates import Estimator, balanced
+from onefold.auto.estimates import Estimator
 from onefold.auto.model_units import shortened, units_of
 from onefold.auto.search_arguments import task_of
+from onefold.auto.stage_sums import balanced
 from onefold.auto.strategy_search import _Search
 from onefold.auto.table_choice import table_for
 from onefold.errors import OnefoldError, OnefoldTypeError, OnefoldValueError
@@ -289,7 +290,7 @@ def deep():
     return nn.Sequential(*[Wide() for _ in range(16)])
 
 
-def searched_deep(memory=None):
+def searched_deep(memory=None, device="cuda"):
     one_row = flow.empty(1, 2**15, WIDTH, device="meta")
     return flow.auto.search(
         deep,
@@ -299,6 +300,7 @@ def searched_deep(memory=None):
         hardware=H100,
         memory=memory,
         amp=flow.bfloat16,
+        device=device,
     )
 
 
@@ -316,6 +318,11 @@ def test_layers_are_offloaded_where_computing_hides_it(monkeypatch):
     assert again.strategy.recomputed and not again.strategy.offloaded
     assert whole.seconds <= found.seconds < again.seconds
     assert found.lower_bound <= found.seconds
+
+
+def test_on_cpus_the_host_has_no_other_memory():
+    found = searched_deep(0.9 * searched_deep().memory, device="cpu")
+    assert found.strategy.recomputed and not found.strategy.offloaded
 
 
 class Counting(nn.Module):

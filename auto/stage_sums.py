@@ -1,0 +1,75 @@
+"""Stage sums: the units of each stage of a candidate, and what they take together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .unit_costs import UnitCost
+
+_ROUNDING = 1 + 1e-9
+
+
+@dataclass(slots=True)
+class Stage:
+    """The sums over the units of a stage."""
+
+    units: list[UnitCost] = field(default_factory=list)
+    forward: float = 0.0
+    backward: float = 0.0
+    forward_comm: float = 0.0  # along the tensor axis
+    backward_comm: float = 0.0
+    passing: float = 0.0
+    kept: int = 0
+    weights: int = 0
+    persistent: int = 0
+    largest: int = 0  # of what units keep: what backward works on
+
+    def add(self, unit: UnitCost) -> None:
+        self.units.append(unit)
+        self.forward += unit.forward
+        self.backward += unit.backward
+        self.forward_comm += unit.forward_comm
+        self.backward_comm += unit.backward_comm
+        self.passing += unit.passing
+        self.kept += unit.kept
+        self.weights += unit.weights
+        self.persistent += unit.persistent
+        self.largest = max(self.largest, unit.kept)
+
+
+def unit_time(unit: UnitCost | Stage) -> float:
+    """Seconds of both directions, with communication along the tensor axis."""
+    return unit.forward + unit.backward + unit.forward_comm + unit.backward_comm
+
+
+def balanced(times: Sequence[float], count: int) -> list[int]:
+    """Where runs of the times end, such that the largest sum of a run is least.
+
+    Later runs are filled first, since earlier stages hold more micro-batches. No run is empty.
+
+    >>> balanced([1, 1, 1, 1, 1, 4], 3)
+    [1, 5, 6]
+    """
+    low, high = max(times), sum(times)
+    for _ in range(50):
+        most = (low + high) / 2
+        low, high = (low, most) if _runs(times, most) <= count else (most, high)
+    ends, total, left = [len(times)], 0.0, count - 1
+    for at in range(len(times) - 1, -1, -1):
+        opened = at + 1 < ends[0]
+        if left and opened and (total + times[at] > high * _ROUNDING or at + 1 == left):
+            ends.insert(0, at + 1)
+            total, left = 0.0, left - 1
+        total += times[at]
+    return ends
+
+
+def _runs(times: Sequence[float], most: float) -> int:
+    """How many runs it takes, none of which takes longer than `most`."""
+    count, total = 1, 0.0
+    for time in times:
+        if total + time > most * _ROUNDING:
+            count, total = count + 1, 0.0
+        total += time
+    return count
