@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import groupby
-from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,17 +22,13 @@ from ..nn.module import Module
 from ..optim.adamw import AdamW
 from ..optim.optimizer import Optimizer
 from ..parallel.layout_plan import Plan
-from .candidates import Candidate, Layouts, Space, divisors
-from .estimates import Estimate, Estimator
-from .measuring import Measuring
-from .model_units import units_of
-from .search_arguments import Batch, budget_of, check_model, names_of, shares, task_of
+from .candidates import Candidate
+from .choices import Choices
+from .estimates import Estimate
+from .search_arguments import Batch, budget_of, names_of, task_of
 from .search_result import Priced, Result
-from .stage_sums import unit_time
 from .strategy import Strategy
-from .table_choice import table_for
 from .training_task import Task
-from .unit_costs import UnitCosts
 
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
@@ -129,32 +122,21 @@ class _Search:
         self.size = size
         self.hardware = hardware
         self.budget = budget_of(hardware, memory)
-        self.schedules = schedules
         self.simulations = simulations
         self.thorough = thorough
         self.time_limit = time_limit
-        with planning(1):
-            model = task.build_model()
-            check_model(model)
-            self.units = units_of(model)
-            self.table = table_for(model, plan)
-            self.planned = plan is not None
-            self.tied = shares(model, self.units)
-        # Units that have a parameter in common are on one stage.
-        self.layers = 1 if self.tied else max(len(self.units.names), 1)
-        self.measuring = Measuring(task, hardware)
-        self.estimator = Estimator(hardware, self._costs, offloads=task.device != "cpu")
+        self.choices = Choices(task, hardware, self.budget, plan, schedules)
         self.priced: dict[Strategy, Priced] = {}
         self.unfit: dict[Strategy, int] = {}  # bytes of those that do not fit
         self.failed: dict[str, str] = {}
         self.done: set[Candidate] = set()
-        self.shares: dict[tuple[int, int], float] = {}  # by ranks of the tensor axis, and rows
         self.estimates: dict[Strategy, Estimate] = {}  # of those that were compiled
         self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
-        found = self._estimates(self._space(self.size))
-        found += self._searched_estimates(found)
+        choices = self.choices
+        found = choices.estimates(choices.space(self.size))
+        found += choices.searched_estimates(found, None if self.thorough else self.simulations)
         fitting = sorted((e for e in found if e.memory <= self.budget), key=lambda e: e.seconds)
         doubtful = [e for e in found if e.memory > self.budget >= e.least]
         order = [*fitting, *sorted(doubtful, key=lambda e: e.memory)]
@@ -175,134 +157,8 @@ class _Search:
             failed=tuple(self.failed.items()),
             took=time.perf_counter() - self.start,
             task=self.task,
-            tied=self.tied,
+            tied=choices.tied,
         )
-
-    # What there is to choose.
-
-    def _space(self, size: int) -> Space:
-        task = self.task
-        near = min(self.hardware.links[0].ranks, size)
-        tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
-        rows = task.rows
-        zeros = (0, 1, 2, 3)
-        layouts = self._by_table()
-        space = Space(size, rows, self.layers, tensors, layouts, self.schedules, zeros)
-        if next(space.candidates(), None) is None:
-            fit = [n for n in divisors(size) if rows % n == 0]
-            raise OnefoldValueError(
-                f"search: {size:,} ranks cannot share a batch of {rows:,} rows and a model of "
-                f"{self.layers} modules that can be stages: ranks = stages x data x tensor, where "
-                f"the data axis divides the batch ({', '.join(map(str, fit))} would), the tensor "
-                f"axis is one of {', '.join(map(str, tensors))}, and there are at most "
-                f"{self.layers} stages. Change the size of the batch or of the cluster"
-            )
-        return space
-
-    def _by_table(self) -> Layouts:
-        """How the table splits a stage.
-
-        A batch with a dim of positions, tokens or vectors at positions, has a sequence. To split
-        it sends as many bytes, and keeps and computes less.
-        """
-        first = self.task.batch[0]
-        ndim = 3 if first.dtype.is_floating_point else 2
-        return "sequence" if self.table.sequence and len(first.shape) == ndim else "table"
-
-    def _costs(self, tensor: int, layouts: Layouts, rows: int) -> UnitCosts:
-        return self.measuring.measure(self._layout(tensor, layouts, rows, size=tensor), rows)
-
-    def _estimates(self, space: Space) -> list[Estimate]:
-        """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
-        found: list[Estimate] = []
-        key = _axes
-        candidates = sorted(space.candidates(), key=lambda c: (*key(c), c.rows))
-        groups = [list(group) for _, group in groupby(candidates, key=key)]
-        bar = tqdm(groups, "estimating", leave=False, delay=1.0)
-        for group in bar:
-            for _, some in groupby(group, key=lambda c: c.rows):
-                estimates = [self.estimator.estimate(c, self.budget) for c in some]
-                found += estimates
-                if min(each.least for each in estimates) > self.budget:
-                    break
-        return found
-
-    def _searched_estimates(self, by_table: Sequence[Estimate]) -> list[Estimate]:
-        """Estimates of candidates whose layouts inside a stage are those of the exact search.
-
-        Only of those that would be the fastest of all if they did not communicate along the tensor
-        axis, and did no part of the work on several of its ranks; if not `thorough`, of as many as
-        may be simulated, the most promising first.
-        """
-        fitting = [each.seconds for each in by_table if each.memory <= self.budget]
-        fastest = min(fitting, default=inf)
-        split = [each.candidate for each in by_table if each.candidate.tensor > 1]
-        least = {e.candidate: e.seconds * self._least_share(e.candidate) for e in by_table}
-        some = sorted((c for c in split if least[c] <= fastest), key=least.__getitem__)
-        if self.planned or not self.thorough:
-            some = some[: 0 if self.planned else self.simulations]
-        twins = [replace(c, layouts="searched") for c in some if self._searched(c.tensor, c.rows)]
-        return [self.estimator.estimate(c, self.budget) for c in twins]
-
-    def _least_share(self, c: Candidate) -> float:
-        """The share of what units take by the table that other layouts take at least."""
-        key = c.tensor, c.rows
-        if key not in self.shares:
-            one = self.estimator.costs(1, "table", c.rows).units
-            units = self.estimator.costs(c.tensor, c.layouts, c.rows).units
-            least = sum(
-                min(unit.forward, one[name].forward / c.tensor)
-                + min(unit.backward, one[name].backward / c.tensor)
-                for name, unit in units.items()
-            )
-            total = sum(unit_time(unit) for unit in units.values())
-            self.shares[key] = least / total if total else 1.0
-        return self.shares[key]
-
-    # What a candidate is.
-
-    def _layout(self, tensor: int, layouts: Layouts, rows: int, size: int) -> Strategy:
-        """The layout of a mesh that has no data axis yet."""
-        if layouts == "searched":
-            found = self._searched(tensor, rows)
-            assert found is not None
-            return replace(found, size=size)
-        return Strategy(
-            size=size,
-            tensor=tensor,
-            table=self.table.rules if tensor > 1 else (),
-            sequence_dim=1 if layouts == "sequence" else None,
-            amp=self.task.amp,
-            device=self.task.device,
-        )
-
-    def _searched(self, tensor: int, rows: int) -> Strategy | None:
-        """The layout by search, where it is better than that by the table."""
-        by_table = self._layout(tensor, self._by_table(), rows, size=tensor)
-        return self.measuring.searched(by_table, rows)
-
-    def _strategy(self, estimate: Estimate) -> Strategy:
-        c = estimate.candidate
-        costs = self.estimator.costs(c.tensor, c.layouts, c.rows)
-        staged = c.schedule is not None
-        stage_of = {name: at for at, part in enumerate(estimate.parts) for name in part}
-        inputs = [stage_of.get(name, 0) if staged else 0 for name in costs.readers]
-        return replace(
-            self._layout(c.tensor, c.layouts, c.rows, self._size_of(c)),
-            data=c.data,
-            parts=estimate.parts if staged else ((),),
-            inputs=tuple(inputs),
-            micro_batches=c.micro_batches,
-            schedule=c.schedule,
-            zero=c.zero,
-            recomputed=estimate.recomputed,
-            offloaded=estimate.offloaded,
-        )
-
-    def _size_of(self, c: Candidate) -> int:
-        return c.meshes * c.data * c.tensor
-
-    # What it takes.
 
     def _simulate(self, order: Sequence[Estimate]) -> Priced | None:
         """The fastest that fits of those that are simulated, in this order.
@@ -311,7 +167,7 @@ class _Search:
         """
         best: Priced | None = None
         tried, least = 0, 1.0  # of seconds over estimated seconds
-        first = max(_FIRST, _MODULES // len(self.units.names or ("",)))
+        first = max(_FIRST, _MODULES // len(self.choices.units.names or ("",)))
         plain = [e for e in order if e.candidate.pure and e.memory <= self.budget]
         bar = tqdm(total=self.simulations, desc="simulating", leave=False, delay=1.0)
         for number, each in enumerate([*order, *plain]):
@@ -346,7 +202,7 @@ class _Search:
             return best
         before = self.estimates[best.strategy]
         budget = before.memory + (_FULL * self.budget - best.memory)
-        priced, _ = self._price(self.estimator.estimate(before.candidate, budget))
+        priced, _ = self._price(self.choices.estimator.estimate(before.candidate, budget))
         return best if priced is None or priced.seconds > best.seconds else priced
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
@@ -357,7 +213,7 @@ class _Search:
         for _ in range(_REPAIRS):
             heavier = self.heavier.get(key, _SLACK)
             if estimate.memory * heavier > self.budget:
-                again = self.estimator.estimate(estimate.candidate, self.budget / heavier)
+                again = self.choices.estimator.estimate(estimate.candidate, self.budget / heavier)
                 if again.memory * heavier <= self.budget:
                     estimate = again
             priced, memory = self._price(estimate)
@@ -373,7 +229,7 @@ class _Search:
 
         None in place of what does not fit, and of the memory of what cannot be compiled.
         """
-        strategy = self._strategy(estimate)
+        strategy = self.choices.strategy(estimate)
         self.estimates[strategy] = estimate
         if strategy in self.priced:
             return self.priced[strategy], self.priced[strategy].memory
@@ -428,12 +284,12 @@ class _Search:
         while size < _MORE * self.size:
             size *= 2
             try:
-                found = self._estimates(self._space(size))
+                found = self.choices.estimates(self.choices.space(size))
             except OnefoldValueError:
                 break
             fitting = [each for each in found if each.memory <= self.budget]
             if fitting:
-                plan = self._strategy(min(fitting, key=lambda each: each.seconds))
+                plan = self.choices.strategy(min(fitting, key=lambda each: each.seconds))
                 return f"{size:,} ranks would do, for example with {plan.summary}"
         return "More ranks alone would not do: use a smaller batch or model, or amp="
 
@@ -449,7 +305,3 @@ def _can_recompute(estimate: Estimate) -> bool:
     """Whether there are modules left that could be recomputed."""
     saved = len(estimate.recomputed) + len(estimate.offloaded)
     return saved < sum(map(len, estimate.parts))
-
-
-def _axes(c: Candidate) -> tuple[int, Layouts, int, int]:
-    return c.tensor, c.layouts, c.meshes, c.data

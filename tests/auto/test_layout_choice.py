@@ -10,6 +10,7 @@ from transformer_models import LanguageModel, LlamaBlock, loss_of
 import onefold as flow
 from onefold import nn
 from onefold.auto import measuring
+from onefold.auto.choices import Choices
 from onefold.auto.layout_choice import rules_of
 from onefold.auto.measuring import Measuring
 from onefold.auto.model_units import Units, shortened, units_of
@@ -61,8 +62,8 @@ def modelled(found, strategy, rows):
 @pytest.mark.parametrize("rows", [2**14, 2**16])
 def test_many_rows_are_split_where_a_table_splits_weights(rows):
     found = searching(rows, 4)
-    by_table = found._layout(4, "table", rows, size=4)
-    strategy = found._searched(4, rows)
+    by_table = found.choices.layout(4, "table", rows, size=4)
+    strategy = found.choices.searched(4, rows)
     assert strategy is not None and strategy.layout_search
     table_seconds, _, start = modelled(found, by_table, rows)
     seconds, nbytes, _ = modelled(found, strategy, rows)
@@ -82,11 +83,11 @@ def test_what_gains_nothing_is_no_candidate():
         "cuda",
     )
     found = _Search(llama, 4, H100, None, None, ("1f1b",), 4, False, 1e9)
-    assert found._searched(4, 2) is None
-    estimates = found._estimates(found._space(4))
+    assert found.choices.searched(4, 2) is None
+    estimates = found.choices.estimates(found.choices.space(4))
     assert {e.candidate.layouts for e in estimates if e.candidate.tensor > 1} == {"sequence"}
     some = [each for each in estimates if each.candidate.rows == 2]
-    assert found._searched_estimates(some) == []
+    assert found.choices.searched_estimates(some) == []
 
 
 def test_the_search_is_never_slower_with_them(monkeypatch):
@@ -95,7 +96,7 @@ def test_the_search_is_never_slower_with_them(monkeypatch):
         return flow.auto.search(mlp, x, loss=squares, size=4, thorough=True, schedules=(), **more)
 
     both = found()
-    monkeypatch.setattr(_Search, "_searched_estimates", lambda self, by_table: [])
+    monkeypatch.setattr(Choices, "searched_estimates", lambda self, by_table, most: [])
     table = found()
     assert both.seconds < table.seconds
     assert both.strategy.layout_search and "layouts searched" in str(both)
@@ -107,12 +108,12 @@ def test_layouts_that_cannot_be_found_are_no_candidates(monkeypatch):
         raise OnefoldValueError("no layouts need so little memory")
 
     monkeypatch.setattr(measuring, "choose_layouts", fails)
-    assert searching(2**16, 4)._searched(4, 2**16) is None
+    assert searching(2**16, 4).choices.searched(4, 2**16) is None
 
 
 def test_a_plan_that_was_asked_for_is_taken():
     found = _Search(task(64), 4, H100, None, Plan({"*": REPLICATE}), ("1f1b",), 4, False, 1e9)
-    assert found._searched_estimates(found._estimates(found._space(4))) == []
+    assert found.choices.searched_estimates(found.choices.estimates(found.choices.space(4))) == []
 
 
 # Rules.

@@ -89,8 +89,8 @@ BUDGETS = {"GPT": 45_000, "MLP": 90_000}
 )
 def test_the_search_is_brute_force_over_the_candidates(name, size, memory):
     every = searching(name, size, memory)
-    estimates = every._estimates(every._space(size))
-    estimates += every._searched_estimates(estimates)
+    estimates = every.choices.estimates(every.choices.space(size))
+    estimates += every.choices.searched_estimates(estimates)
     found = [(each, every._repaired(each)) for each in estimates]
     assert not every.failed
     fitting = [(estimate, priced) for estimate, priced in found if priced is not None]
@@ -127,8 +127,8 @@ FAR = replace(
 def test_bounds_are_below_and_near_what_is_simulated(name, size, machine, amp, every, close):
     schedules = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v")
     found = searching(name, size, None, schedules, machine, amp)
-    estimates = found._estimates(found._space(size))
-    estimates = [*estimates[::every], *found._searched_estimates(estimates)[:3]]
+    estimates = found.choices.estimates(found.choices.space(size))
+    estimates = [*estimates[::every], *found.choices.searched_estimates(estimates)[:3]]
     priced = [(estimate.bound, found._repaired(estimate)) for estimate in estimates]
     ratios = [bound / each.seconds for bound, each in priced if each is not None]
     assert len(ratios) > 5 and not found.failed

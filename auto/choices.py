@@ -1,0 +1,180 @@
+"""Choices: the candidates of a search, their estimates, and the strategies that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from math import inf
+
+from tqdm import tqdm
+
+from ..engine.cluster import planning
+from ..errors import OnefoldValueError
+from ..graph.hardware import Hardware
+from ..parallel.layout_plan import Plan
+from .candidates import Candidate, Layouts, Space, divisors
+from .estimates import Estimate, Estimator
+from .measuring import Measuring
+from .model_units import units_of
+from .search_arguments import check_model, shares
+from .stage_sums import unit_time
+from .strategy import Strategy
+from .table_choice import table_for
+from .training_task import Task
+from .unit_costs import UnitCosts
+
+
+class Choices:
+    """What there is to choose for one model, batch and machine, within `budget` bytes of a rank."""
+
+    def __init__(
+        self,
+        task: Task,
+        hardware: Hardware,
+        budget: int,
+        plan: Plan | None,
+        schedules: Sequence[str],
+    ) -> None:
+        self.task = task
+        self.hardware = hardware
+        self.budget = budget
+        self.schedules = schedules
+        with planning(1):
+            model = task.build_model()
+            check_model(model)
+            self.units = units_of(model)
+            self.table = table_for(model, plan)
+            self.planned = plan is not None
+            self.tied = shares(model, self.units)
+        # Units that have a parameter in common are on one stage.
+        self.layers = 1 if self.tied else max(len(self.units.names), 1)
+        self.measuring = Measuring(task, hardware)
+        self.estimator = Estimator(hardware, self._costs, offloads=task.device != "cpu")
+        self._shares: dict[tuple[int, int], float] = {}  # by ranks of the tensor axis, and rows
+
+    def space(self, size: int) -> Space:
+        """The candidates for so many ranks. Raises OnefoldValueError where there are none."""
+        task = self.task
+        near = min(self.hardware.links[0].ranks, size)
+        tensors = [n for n in divisors(size) if n <= near and (n == 1 or self.table.divides(n))]
+        rows = task.rows
+        zeros = (0, 1, 2, 3)
+        layouts = self._by_table()
+        space = Space(size, rows, self.layers, tensors, layouts, self.schedules, zeros)
+        if next(space.candidates(), None) is None:
+            fit = [n for n in divisors(size) if rows % n == 0]
+            raise OnefoldValueError(
+                f"search: {size:,} ranks cannot share a batch of {rows:,} rows and a model of "
+                f"{self.layers} modules that can be stages: ranks = stages x data x tensor, where "
+                f"the data axis divides the batch ({', '.join(map(str, fit))} would), the tensor "
+                f"axis is one of {', '.join(map(str, tensors))}, and there are at most "
+                f"{self.layers} stages. Change the size of the batch or of the cluster"
+            )
+        return space
+
+    def _by_table(self) -> Layouts:
+        """How the table splits a stage.
+
+        A batch with a dim of positions, tokens or vectors at positions, has a sequence. To split
+        it sends as many bytes, and keeps and computes less.
+        """
+        first = self.task.batch[0]
+        ndim = 3 if first.dtype.is_floating_point else 2
+        return "sequence" if self.table.sequence and len(first.shape) == ndim else "table"
+
+    def _costs(self, tensor: int, layouts: Layouts, rows: int) -> UnitCosts:
+        return self.measuring.measure(self.layout(tensor, layouts, rows, size=tensor), rows)
+
+    def estimates(self, space: Space) -> list[Estimate]:
+        """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
+        found: list[Estimate] = []
+        key = _axes
+        candidates = sorted(space.candidates(), key=lambda c: (*key(c), c.rows))
+        groups = [list(group) for _, group in groupby(candidates, key=key)]
+        bar = tqdm(groups, "estimating", leave=False, delay=1.0)
+        for group in bar:
+            for _, some in groupby(group, key=lambda c: c.rows):
+                estimates = [self.estimator.estimate(c, self.budget) for c in some]
+                found += estimates
+                if min(each.least for each in estimates) > self.budget:
+                    break
+        return found
+
+    def searched_estimates(
+        self, by_table: Sequence[Estimate], most: int | None = None
+    ) -> list[Estimate]:
+        """Estimates of candidates whose layouts inside a stage are those of the exact search.
+
+        Only of those that would be the fastest of all if they did not communicate along the tensor
+        axis, and did no part of the work on several of its ranks, the most promising first; of
+        `most` of them. None where the table was asked for.
+        """
+        if self.planned:
+            return []
+        fitting = [each.seconds for each in by_table if each.memory <= self.budget]
+        fastest = min(fitting, default=inf)
+        split = [each.candidate for each in by_table if each.candidate.tensor > 1]
+        least = {e.candidate: e.seconds * self._least_share(e.candidate) for e in by_table}
+        some = sorted((c for c in split if least[c] <= fastest), key=least.__getitem__)
+        some = [c for c in some[:most] if self.searched(c.tensor, c.rows) is not None]
+        twins = [replace(c, layouts="searched") for c in some]
+        return [self.estimator.estimate(c, self.budget) for c in twins]
+
+    def _least_share(self, c: Candidate) -> float:
+        """The share of what units take by the table that other layouts take at least."""
+        key = c.tensor, c.rows
+        if key not in self._shares:
+            one = self.estimator.costs(1, "table", c.rows).units
+            units = self.estimator.costs(c.tensor, c.layouts, c.rows).units
+            least = sum(
+                min(unit.forward, one[name].forward / c.tensor)
+                + min(unit.backward, one[name].backward / c.tensor)
+                for name, unit in units.items()
+            )
+            total = sum(unit_time(unit) for unit in units.values())
+            self._shares[key] = least / total if total else 1.0
+        return self._shares[key]
+
+    def layout(self, tensor: int, layouts: Layouts, rows: int, size: int) -> Strategy:
+        """The layout of a mesh that has no data axis yet."""
+        if layouts == "searched":
+            found = self.searched(tensor, rows)
+            assert found is not None
+            return replace(found, size=size)
+        return Strategy(
+            size=size,
+            tensor=tensor,
+            table=self.table.rules if tensor > 1 else (),
+            sequence_dim=1 if layouts == "sequence" else None,
+            amp=self.task.amp,
+            device=self.task.device,
+        )
+
+    def searched(self, tensor: int, rows: int) -> Strategy | None:
+        """The layout by search, where it is better than that by the table."""
+        by_table = self.layout(tensor, self._by_table(), rows, size=tensor)
+        return self.measuring.searched(by_table, rows)
+
+    def strategy(self, estimate: Estimate) -> Strategy:
+        """The strategy that an estimate is of."""
+        c = estimate.candidate
+        costs = self.estimator.costs(c.tensor, c.layouts, c.rows)
+        staged = c.schedule is not None
+        stage_of = {name: at for at, part in enumerate(estimate.parts) for name in part}
+        inputs = [stage_of.get(name, 0) if staged else 0 for name in costs.readers]
+        return replace(
+            self.layout(c.tensor, c.layouts, c.rows, c.meshes * c.data * c.tensor),
+            data=c.data,
+            parts=estimate.parts if staged else ((),),
+            inputs=tuple(inputs),
+            micro_batches=c.micro_batches,
+            schedule=c.schedule,
+            zero=c.zero,
+            recomputed=estimate.recomputed,
+            offloaded=estimate.offloaded,
+        )
+
+
+def _axes(c: Candidate) -> tuple[int, Layouts, int, int]:
+    return c.tensor, c.layouts, c.meshes, c.data
