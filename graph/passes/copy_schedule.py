@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ...engine.machine import machine
+from ...engine.machine import Machine, machine
 from ...engine.meta import Meta
 from ..ir import ProgramStep
 from ..memory_traffic import local_bytes, read_and_written
@@ -19,6 +19,7 @@ from ..step_products import products_of
 from .pass_utils import time
 
 _UNDER_WAY = 16  # copies of one direction at most, so that few values are in both memories
+_LATE = 2  # the same of those that will be waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Copy:
     last: int  # the last step before that needs it
     needed: int  # the first step after that needs it
     seconds: float  # of the copy, either way
+    turn: int  # the step before which its memory must be free, such as the first of backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +40,53 @@ class Turns:
     fetched: int
 
 
-def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns | None]:
-    """When copies take their turns, by the seconds of each step; None: it gains nothing.
+def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns]:
+    """When copies take their turns, by the seconds of each step.
 
-    >>> schedule([1.0] * 8, [Copy(last=0, needed=7, seconds=2.0)])
+    >>> schedule([1.0] * 8, [Copy(last=0, needed=7, seconds=2.0, turn=4)])
     [Turns(released=3, fetched=5)]
     """
     begins = [0.0, *accumulate(steps)]
-    done: dict[int, int] = {}
+    done, begun = _done(begins, copies), _begun(begins, copies)
+    return [
+        Turns(released, min(max(fetched, released), copy.needed))
+        for copy, released, fetched in zip(copies, done, begun, strict=True)
+    ]
+
+
+def _done(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
+    """For each copy to the host the first step when it is done, and had to be."""
+    found, few = [0] * len(copies), [0] * len(copies)
+    order = sorted(range(len(copies)), key=lambda at: copies[at].last)
     free = 0.0
-    out = sorted(range(len(copies)), key=lambda at: copies[at].last)
-    for at in out:
-        free = max(free, begins[copies[at].last + 1]) + copies[at].seconds
-        done[at] = bisect_left(begins, free)
-    for at, later in zip(out, out[_UNDER_WAY:], strict=False):
-        done[at] = min(done[at], copies[later].last + 1)
-    first: dict[int, int] = {}
-    back = sorted(range(len(copies)), key=lambda at: copies[at].needed)
+    for at in order:
+        copy = copies[at]
+        free = max(free, begins[copy.last + 1]) + copy.seconds
+        found[at] = max(min(bisect_left(begins, free), copy.turn), copy.last + 1)
+        few[at] = _UNDER_WAY if free <= begins[copy.turn] else _LATE
+    latest = len(begins)  # a copy is done when one that begins later is
+    for place, at in reversed(list(enumerate(order))):
+        if place + few[at] < len(order):
+            latest = min(latest, copies[order[place + few[at]]].last + 1)
+        latest = found[at] = min(latest, found[at])
+    return found
+
+
+def _begun(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
+    """For each copy back the last step when it can begin and be there in time."""
+    found, few = [0] * len(copies), [0] * len(copies)
+    order = sorted(range(len(copies)), key=lambda at: copies[at].needed)
     due = begins[-1]
-    for at in reversed(back):
-        due = min(due, begins[copies[at].needed]) - copies[at].seconds
-        first[at] = bisect_right(begins, max(due, 0.0)) - 1
-    for earlier, at in zip(back, back[_UNDER_WAY:], strict=False):
-        first[at] = max(first[at], copies[earlier].needed)
-    found: list[Turns | None] = []
-    for at, copy in enumerate(copies):
-        released = max(done[at], copy.last + 1)
-        fetched = min(max(first[at], released), copy.needed)
-        found.append(Turns(released, fetched) if released < copy.needed else None)
+    for at in reversed(order):
+        copy = copies[at]
+        due = min(due, begins[copy.needed]) - copy.seconds
+        found[at] = bisect_right(begins, max(due, 0.0)) - 1
+        few[at] = _UNDER_WAY if due >= begins[copy.turn] else _LATE
+    earliest = 0  # copies begin in the order in which they are needed
+    for place, at in enumerate(order):
+        if place >= few[at]:
+            earliest = max(earliest, copies[order[place - few[at]]].needed)
+        earliest = found[at] = max(earliest, found[at])
     return found
 
 
@@ -76,14 +97,19 @@ def seconds_of(step: ProgramStep) -> float:
         return 0.0
     if step.name == "boxing":
         return time(step.source.meta, step.outputs[0].meta)
-    rank, constants = _rank(metas[0]), machine(metas[0].device_type)
+    rank, constants = _rank(metas[0]), _machine(metas[0])
     flop = sum(product.flop for product in products_of(step, rank))
     return flop * constants.flop + read_and_written(step, rank) * constants.byte
 
 
 def copy_seconds(meta: Meta) -> float:
     """Modelled seconds of a value's copy to the host, or back."""
-    return local_bytes(meta, _rank(meta)) * machine(meta.device_type).copy
+    return local_bytes(meta, _rank(meta)) * _machine(meta).copy
+
+
+def _machine(meta: Meta) -> Machine:
+    """The constants of a value's device; what has no data is planned for a GPU."""
+    return machine("cpu" if meta.device_type == "cpu" else "cuda")
 
 
 def _rank(meta: Meta) -> int:

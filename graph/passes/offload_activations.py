@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,15 +11,18 @@ from ..host_copies import host_copies
 from ..ir import Program, ProgramStep, Value
 from .copy_schedule import Copy, Turns, copy_seconds, schedule, seconds_of
 
+_SOON = 9  # steps in which a value is needed again: it stays
+
 
 def offload_activations(program: Program) -> Program:
     """The program in which modules with `activation_offloading` keep activations on the host.
 
     An activation is made by a step of the module's forward from the program's inputs, and read by
     backward. Its copy to the host begins after its last use in forward, and its memory is free when
-    that should be done. It is copied back in time for its first use in backward, by the modelled
-    times of the steps before (`copy_schedule.py`). Views of it are made again there. What is wanted
-    at the end, or needed again too soon, stays. No bit of a result changes: strides are kept, too.
+    that should be done, at the latest where backward begins. It is copied back in time for its
+    first use in backward, by the modelled times of the steps before (`copy_schedule.py`). Views of
+    it are made again there. What is wanted at the end, or needed again too soon, stays. No bit of a
+    result changes: strides are kept, too.
     """
     if not any(step.offloaded for step in program.steps):
         return program
@@ -71,6 +75,7 @@ class _Activations:
         self._of: dict[int, _Activation] = {}  # by number: it, or the one it is a view of
         self._follows = {value.number for value in program.inputs}  # what the inputs decide
         self._read: dict[int, int] = {}  # by number, the index of the last step that reads it
+        self._backward = [at for at, step in enumerate(program.steps) if step.backward]
         for index, step in enumerate(program.steps):
             self._add(index, step)
         ends = [*program.wanted(), *(value for pair in program.carried for value in pair)]
@@ -80,11 +85,17 @@ class _Activations:
 
     def offloaded(self, seconds: Sequence[float]) -> Iterator[tuple[_Activation, Turns]]:
         """Those to keep on the host, in the order in which they are made, by the steps' seconds."""
-        free = [each for each in self._all if not each.stays and each.needed > each.last]
-        copies = [Copy(each.last, each.needed, copy_seconds(each.value.meta)) for each in free]
-        for each, turns in zip(free, schedule(seconds, copies), strict=True):
-            if turns is not None:
-                yield each, turns
+        free = [each for each in self._all if not each.stays and each.needed > each.last + _SOON]
+        copies = [
+            Copy(
+                each.last,
+                each.needed,
+                copy_seconds(each.value.meta),
+                self._backward[bisect_right(self._backward, each.last)],
+            )
+            for each in free
+        ]
+        yield from zip(free, schedule(seconds, copies), strict=True)
 
     def views_read(self, activation: _Activation) -> list[ProgramStep]:
         """The steps that make those views that are read from where backward begins to."""

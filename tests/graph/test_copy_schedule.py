@@ -7,22 +7,22 @@ from onefold.graph.passes.copy_schedule import Copy, Turns, schedule
 from onefold.graph.simulator.event_simulation import Task, run
 
 SECONDS = st.floats(0.01, 10)
+ANY = st.just(0.0) | SECONDS
 
 
 @st.composite
 def programs(draw):
     """The seconds of steps, and values that are away between a step of forward and of backward."""
-    steps = draw(st.lists(SECONDS, min_size=4, max_size=60))
+    steps = draw(st.lists(ANY, min_size=4, max_size=60))
     half = len(steps) // 2
     made = draw(st.lists(st.integers(0, half - 1), max_size=40).map(sorted))
-    copies = [Copy(last, draw(st.integers(half, len(steps) - 1)), draw(SECONDS)) for last in made]
+    copies = [Copy(last, draw(st.integers(half, len(steps) - 1)), draw(ANY), half) for last in made]
     return steps, copies
 
 
 def makespan(steps, copies, turns):
     """Seconds until the last step is done, where steps wait for copies as `turns` has it."""
-    numbers = range(len(copies))
-    away = [each for each in zip(numbers, copies, turns, strict=True) if each[2] is not None]
+    away = list(zip(range(len(copies)), copies, turns, strict=True))
     tasks = []
     latest = {}
     copied = {}
@@ -49,8 +49,9 @@ def test_turns_are_in_order_and_few_copies_are_under_way(program):
     steps, copies = program
     turns = schedule(steps, copies)
     for copy, turn in zip(copies, turns, strict=True):
-        assert turn is None or copy.last < turn.released <= turn.fetched <= copy.needed
-    pairs = [(copy, turn) for copy, turn in zip(copies, turns, strict=True) if turn is not None]
+        assert copy.last < turn.released <= turn.fetched <= copy.needed
+        assert turn.released <= max(copy.turn, copy.last + 1)
+    pairs = list(zip(copies, turns, strict=True))
     for index in range(len(steps)):
         # Where several begin behind one step they do so before the first of them is waited for.
         alike = sum(copy.last == index for copy, _ in pairs)
@@ -64,7 +65,7 @@ def test_turns_are_in_order_and_few_copies_are_under_way(program):
 def test_it_is_no_slower_than_waiting_for_each_copy_at_once(program):
     steps, copies = program
     turns = schedule(steps, copies)
-    at_once = [turn and Turns(c.last + 1, c.needed) for c, turn in zip(copies, turns, strict=True)]
+    at_once = [Turns(copy.last + 1, copy.needed) for copy in copies]
     assert makespan(steps, copies, turns) <= makespan(steps, copies, at_once) * (1 + 1e-9)
 
 
@@ -72,11 +73,11 @@ def test_it_is_no_slower_than_waiting_for_each_copy_at_once(program):
 def test_what_computing_can_hide_takes_no_time(steps, count, share):
     """Values of the first steps, needed in the last ones in reverse."""
     least = min(steps) * share
-    copies = [Copy(at, len(steps) - 1 - at, least) for at in range(count)]
+    copies = [Copy(at, len(steps) - 1 - at, least, len(steps) // 2) for at in range(count)]
     turns = schedule(steps, copies)
-    assert None not in turns
     assert makespan(steps, copies, turns) == pytest.approx(sum(steps), rel=1e-9)
 
 
-def test_what_is_needed_before_its_copy_is_done_stays():
-    assert schedule([1.0] * 5, [Copy(0, 4, 2.0), Copy(1, 2, 0.5)]) == [Turns(3, 3), None]
+def test_slow_copies_are_done_where_backward_begins():
+    slow = [Copy(0, 7, 9.0, 4), Copy(1, 6, 9.0, 4)]
+    assert schedule([1.0] * 8, slow) == [Turns(4, 4), Turns(4, 4)]
