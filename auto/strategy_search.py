@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -131,6 +132,7 @@ class _Search:
         self.failed: dict[str, str] = {}
         self.done: set[Candidate] = set()
         self.estimates: dict[Strategy, Estimate] = {}  # of those that were compiled
+        self.unpacked: dict[Strategy, MemoryPlan] = {}  # of their heaviest ranks
         self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
@@ -140,7 +142,8 @@ class _Search:
         fitting = sorted((e for e in found if e.memory <= self.budget), key=lambda e: e.seconds)
         doubtful = [e for e in found if e.memory > self.budget >= e.least]
         order = [*fitting, *sorted(doubtful, key=lambda e: e.memory)]
-        best = self._simulate(order)
+        self._simulate(order)
+        best = self._packed()
         if best is None:
             self._fits_nowhere(found)
         rest = [e.bound for e in order if e.candidate not in self.done]
@@ -160,8 +163,8 @@ class _Search:
             tied=choices.tied,
         )
 
-    def _simulate(self, order: Sequence[Estimate]) -> Priced | None:
-        """The fastest that fits of those that are simulated, in this order.
+    def _simulate(self, order: Sequence[Estimate]) -> None:
+        """Price the candidates that may be the fastest that fits, in this order.
 
         What the estimates were wrong by so far says which of the others are worth it.
         """
@@ -193,17 +196,16 @@ class _Search:
                 best = found
                 bar.set_postfix_str(f"{1e3 * best.seconds:,.4g} ms", refresh=False)
         bar.close()
-        return None if best is None else self._relaxed(best)
+        if best is not None:
+            self._relax(best)
 
-    def _relaxed(self, best: Priced) -> Priced:
-        """The same with fewer modules recomputed, where memory is left."""
+    def _relax(self, best: Priced) -> None:
+        """Price the same with fewer modules recomputed, where memory is left."""
         late = time.perf_counter() - self.start > self.time_limit
-        if not best.strategy.recomputed or best.memory > _FULL * self.budget or late:
-            return best
-        before = self.estimates[best.strategy]
-        budget = before.memory + (_FULL * self.budget - best.memory)
-        priced, _ = self._price(self.choices.estimator.estimate(before.candidate, budget))
-        return best if priced is None or priced.seconds > best.seconds else priced
+        if best.strategy.recomputed and best.memory <= _FULL * self.budget and not late:
+            before = self.estimates[best.strategy]
+            budget = before.memory + (_FULL * self.budget - best.memory)
+            self._price(self.choices.estimator.estimate(before.candidate, budget))
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
         """The candidate with so many modules offloaded or recomputed that it fits, or None."""
@@ -241,9 +243,8 @@ class _Search:
                 step = task.step(strategy, task.build_model(), task.rows)
                 mesh = strategy.data * strategy.tensor
                 ranks = [at * mesh for at in estimate.heavy[:_HEAVY]]
-                memory = self.hardware.context_bytes + max(
-                    _needed(step.memory(rank)) for rank in ranks
-                )
+                plan = max((step.memory(rank) for rank in ranks), key=_needed)
+                memory = self.hardware.context_bytes + _needed(plan)
                 if memory > self.budget:
                     self.unfit[strategy] = memory
                     return None, memory
@@ -257,7 +258,24 @@ class _Search:
             self.unfit[strategy] = memory
             return None, memory
         priced = self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
+        if not _is_packed(plan):
+            self.unpacked[strategy] = plan
         return priced, memory
+
+    def _packed(self) -> Priced | None:
+        """The fastest of all for whose heaviest rank an arena was found within the budget."""
+        while self.priced:
+            best = min(self.priced.values(), key=lambda p: p.seconds)
+            plan = self.unpacked.pop(best.strategy, None)
+            if plan is None:
+                return best
+            memory = best.memory + plan.total - _needed(plan)
+            del self.priced[best.strategy]
+            if memory <= self.budget:
+                self.priced[best.strategy] = replace(best, memory=memory)
+            else:
+                self.unfit[best.strategy] = memory
+        return None
 
     # Errors.
 
@@ -294,9 +312,14 @@ class _Search:
         return "More ranks alone would not do: use a smaller batch or model, or amp="
 
 
+def _is_packed(plan: MemoryPlan) -> bool:
+    """Whether its arena is laid out for every strategy, and not for the best alone."""
+    return len(plan.buffers) <= _PACKED
+
+
 def _needed(plan: MemoryPlan) -> int:
     """Bytes of a rank; of many buffers those that are live at once, which takes less time."""
-    if len(plan.buffers) <= _PACKED:
+    if _is_packed(plan):
         return plan.total
     return plan.persistent + plan.inputs + plan.lower_bound
 

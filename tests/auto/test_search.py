@@ -12,6 +12,7 @@ from transformer_models import GPTBlock, LanguageModel, loss_of
 
 import onefold as flow
 from onefold import nn
+from onefold.auto import strategy_search
 from onefold.auto.candidates import Space, divisors
 from onefold.auto.estimates import Estimator
 from onefold.auto.model_units import shortened, units_of
@@ -21,6 +22,7 @@ from onefold.auto.strategy_search import _Search
 from onefold.auto.table_choice import table_for
 from onefold.errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from onefold.graph import hardware
+from onefold.graph.memory.memory_plan import MemoryPlan
 from onefold.parallel import COLUMN, REPLICATE, ROW, Plan, Rule, tensor_parallel
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
@@ -223,6 +225,23 @@ def test_no_strategy_written_by_hand_is_faster(name, size):
 def test_the_driver_and_communicators_take_memory():
     least = H100.context_bytes + H100.communicator_bytes
     assert search("MLP", 4, hardware=H100).memory > least > search("MLP", 4).memory
+
+
+def test_of_many_buffers_an_arena_is_laid_out_for_the_best_alone(monkeypatch):
+    wanted = search("GPT", 4)
+    monkeypatch.setattr(strategy_search, "_PACKED", 0)
+    found = search("GPT", 4)
+    assert (found.strategy, found.memory) == (wanted.strategy, wanted.memory)
+    total, asked = MemoryPlan.total.fget, []
+
+    def first_is_huge(plan):
+        asked.append(plan)
+        return 10**15 if len(asked) == 1 else total(plan)
+
+    monkeypatch.setattr(MemoryPlan, "total", property(first_is_huge))
+    other = search("GPT", 4)
+    assert other.strategy != wanted.strategy
+    assert other.seconds == min(p.seconds for p in (other.best, *wanted.runners_up))
 
 
 # What it is made of.
