@@ -47,6 +47,9 @@ STRATEGIES = {
     "layouts searched": Strategy(
         4, data=2, tensor=2, table=BY_NAME, layout_search=True, zero=1, **ALL
     ),
+    "layouts searched, ZeRO 3": Strategy(
+        4, data=2, tensor=2, table=BY_NAME, layout_search=True, zero=3, micro_batches=2, **ALL
+    ),
     "layouts of stages searched": Strategy(
         4,
         tensor=2,
