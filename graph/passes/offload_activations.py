@@ -29,16 +29,19 @@ def offload_activations(program: Program) -> Program:
     found = _Activations(program)
     numbers = program.free_numbers()
     behind: dict[int, list[ProgramStep]] = defaultdict(list)
+    releases: dict[int, list[ProgramStep]] = defaultdict(list)
+    fetches: dict[int, list[ProgramStep]] = defaultdict(list)  # in the order of need, as below
     before: dict[int, list[ProgramStep]] = defaultdict(list)
     renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
-    for each, turns in found.offloaded([seconds_of(step) for step in program.steps]):
+    offloaded = found.offloaded([seconds_of(step) for step in program.steps])
+    for each, turns in sorted(offloaded, key=lambda pair: pair[0].needed):
         value, needed = each.value, each.needed
         kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
         made = kept, away, fetched, there
         offload, release, fetch, wait = host_copies(value, made, each.maker, program.steps[needed])
         behind[each.last].append(offload)
-        before[turns.released].append(release)
-        before[turns.fetched].append(fetch)
+        releases[turns.released].append(release)
+        fetches[turns.fetched].append(fetch)
         before[needed].append(wait)
         same = {value.number: there}
         for step in found.views_read(each):
@@ -51,7 +54,8 @@ def offload_activations(program: Program) -> Program:
     now: dict[int, Value] = {}
     for index, step in enumerate(program.steps):
         now |= renamed.get(index, {})
-        steps += [*before.get(index, ()), step.substitute(now), *behind.get(index, ())]
+        steps += [*releases[index], *fetches[index], *before[index]]
+        steps += [step.substitute(now), *behind[index]]
     return replace(program, steps=steps)
 
 

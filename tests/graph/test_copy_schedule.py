@@ -23,6 +23,7 @@ def programs(draw):
 def makespan(steps, copies, turns):
     """Seconds until the last step is done, where steps wait for copies as `turns` has it."""
     away = list(zip(range(len(copies)), copies, turns, strict=True))
+    back = sorted(away, key=lambda each: each[1].needed)
     tasks = []
     latest = {}
     copied = {}
@@ -34,7 +35,7 @@ def makespan(steps, copies, turns):
 
     for index, seconds in enumerate(steps):
         add("release", "compute", 0.0, [copied[n] for n, _, t in away if t.released == index])
-        for number, copy, turn in away:
+        for number, copy, turn in back:
             if turn.fetched == index:
                 copied[number] = add("fetch", "copies", copy.seconds, [latest["compute"]])
         add("step", "compute", seconds, [copied[n] for n, c, _ in away if c.needed == index])
