@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from ..host_copies import host_copies
 from ..ir import Program, ProgramStep, Value
@@ -29,19 +30,19 @@ def offload_activations(program: Program) -> Program:
     found = _Activations(program)
     numbers = program.free_numbers()
     behind: dict[int, list[ProgramStep]] = defaultdict(list)
-    releases: dict[int, list[ProgramStep]] = defaultdict(list)
-    fetches: dict[int, list[ProgramStep]] = defaultdict(list)  # in the order of need, as below
+    # Copies go one after the other, and so do the steps at one place that begin them or wait.
+    releases: dict[int, list[tuple[int, ProgramStep]]] = defaultdict(list)
+    fetches: dict[int, list[tuple[int, ProgramStep]]] = defaultdict(list)
     before: dict[int, list[ProgramStep]] = defaultdict(list)
     renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
-    offloaded = found.offloaded([seconds_of(step) for step in program.steps])
-    for each, turns in sorted(offloaded, key=lambda pair: pair[0].needed):
+    for each, turns in found.offloaded([seconds_of(step) for step in program.steps]):
         value, needed = each.value, each.needed
         kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
         made = kept, away, fetched, there
         offload, release, fetch, wait = host_copies(value, made, each.maker, program.steps[needed])
         behind[each.last].append(offload)
-        releases[turns.released].append(release)
-        fetches[turns.fetched].append(fetch)
+        releases[turns.released].append((each.last, release))
+        fetches[turns.fetched].append((needed, fetch))
         before[needed].append(wait)
         same = {value.number: there}
         for step in found.views_read(each):
@@ -54,8 +55,9 @@ def offload_activations(program: Program) -> Program:
     now: dict[int, Value] = {}
     for index, step in enumerate(program.steps):
         now |= renamed.get(index, {})
-        steps += [*releases[index], *fetches[index], *before[index]]
-        steps += [step.substitute(now), *behind[index]]
+        for placed in (releases[index], fetches[index]):
+            steps += [each for _, each in sorted(placed, key=itemgetter(0))]
+        steps += [*before[index], step.substitute(now), *behind[index]]
     return replace(program, steps=steps)
 
 

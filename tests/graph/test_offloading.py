@@ -141,6 +141,20 @@ def test_the_plan_shows_the_copies():
     assert places == sorted(places) and places[-1] == lines.index(read) - 1
 
 
+@pytest.mark.parametrize("module", [Deep, made])
+def test_copies_are_waited_for_in_the_order_in_which_they_begin(module):
+    """They go one after the other: a step that waits for the last one waits for all."""
+    graph = Train(offloading(module()))
+    graph(data({}, 0))
+    numbers = {}
+    for step in graph.program.steps:
+        read = next(step.reads(), None)
+        numbers.setdefault(step.origin, []).append((read and read.number, step.outputs))
+    for begin, wait in ((OFFLOAD, RELEASE), (FETCH, WAIT)):
+        begun = [outputs[0].number for _, outputs in numbers[begin]]
+        assert len(begun) > 5 and begun == [read for read, _ in numbers[wait]]
+
+
 def test_views_are_made_again_of_what_is_fetched():
     class Heads(nn.Module):
         def __init__(self):
