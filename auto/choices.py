@@ -118,8 +118,8 @@ class Choices:
         least = {e.candidate: e.seconds * self._least_share(e.candidate) for e in by_table}
         some = sorted((c for c in split if least[c] <= fastest), key=least.__getitem__)
         some = [c for c in some[:most] if self.searched(c.tensor, c.rows) is not None]
-        twins = [replace(c, layouts="searched") for c in some]
-        return [self.estimator.estimate(c, self.budget) for c in twins]
+        laid = [replace(c, layouts="searched") for c in some]
+        return [self.estimator.estimate(c, self.budget) for c in laid]
 
     def _least_share(self, c: Candidate) -> float:
         """The share of what units take by the table that other layouts take at least."""

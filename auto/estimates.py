@@ -25,7 +25,7 @@ _WEIGHTS = 0.5  # of a backward that is for the weights
 # Of what recomputing saves, where weights' gradients wait: they need what was made again.
 _SPLIT_SAVING = 1 / 3
 _EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
-_BESIDE = 0.8  # of the time of computing in which copies may be under way
+_BESIDE = 0.9  # of the time of forward, in which copies to the host must be done
 _LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
 
 
@@ -139,8 +139,8 @@ class Estimator:
         rate = bandwidth / (2 * _EXPOSED)  # bytes that are saved for each second
         units = {name: costs.units[name] for name in names}
         some = [name for name, unit in units.items() if unit.kept > 0 and _saving(unit) < rate]
-        seconds = sum(unit_time(unit) for unit in units.values())
-        most = min(_BESIDE * bandwidth * seconds / 2, float(self.hardware.memory_bytes))
+        seconds = sum(unit.forward + unit.forward_comm for unit in units.values())
+        most = min(_BESIDE * bandwidth * seconds, float(self.hardware.memory_bytes))
         chosen: list[str] = []
         for count in range(1, len(some) + 1 if excess > 0 else 1):
             spread = [some[at * len(some) // count] for at in range(count)]

@@ -1,6 +1,6 @@
 """Measuring: the unit costs and the best layouts of one mesh, from steps of a smaller model.
 
-The smaller model has each kind of layer twice. It is compiled for the ranks of one tensor axis, and
+The smaller model has three layers of each kind. It is compiled for the ranks of one tensor axis, and
 the costs of its steps, by the hardware's data, are added up by unit.
 """
 
@@ -21,8 +21,8 @@ from ..graph.job_summary import alike, metas_of
 from ..graph.memory_traffic import local_bytes
 from ..graph.simulator.rank_work import Tasks
 from ..nn.module import Module
-from .layout_choice import choose_layouts, rules_of
 from .model_units import Units, shortened, units_of
+from .searched_layouts import choose_layouts, rules_of
 from .strategy import Strategy, style_of
 from .training_task import Task
 from .unit_costs import ROOT, UnitCosts, read_costs

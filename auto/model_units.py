@@ -11,7 +11,7 @@ from ..nn.module import Module
 
 Kind: TypeAlias = object  # equal for modules that compute the same
 
-_EACH = 2  # modules of each kind that the smaller model keeps
+_EACH = 3  # modules of each kind that the smaller model keeps
 _WORTH = 4  # modules fewer for which another model is made
 
 
@@ -38,7 +38,7 @@ def units_of(model: Module) -> Units:
 def shortened(model: Module, units: Units) -> Units:
     """Remove repetitions from the list of layers, in place.
 
-    The units stay those of the whole model, and each has one that stands for it. Two of each kind
+    The units stay those of the whole model, and each has one that stands for it. Three of each kind
     are kept, in their order.
     """
     if units.layers is None:
@@ -54,8 +54,11 @@ def shortened(model: Module, units: Units) -> Units:
         return units
     lead = f"{units.layers}." if units.layers else ""
     names = [f"{lead}{name}" for name, _ in container.named_children()]
-    # The last of a kind that is kept: what the first does may be special.
-    stands = {kinds[index]: f"{lead}{at}" for at, index in enumerate(kept)}
+    # The one between two others of its kind: what the first and the last do may be special.
+    stands: dict[Kind, str] = {}
+    for kind in dict.fromkeys(kinds):
+        places = [at for at, index in enumerate(kept) if kinds[index] == kind]
+        stands[kind] = f"{lead}{places[len(places) // 2]}"
     like = dict(units.like) | {n: stands[k] for n, k in zip(names, kinds, strict=True)}
     for index in reversed([i for i in range(len(kinds)) if i not in kept]):
         del container[index]

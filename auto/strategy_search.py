@@ -38,6 +38,7 @@ _FULL = 0.97  # of the budget: what is left is not worth another plan
 _FIRST = 2  # simulations before estimates are trusted
 _PACKED = 6_000  # buffers of a call up to which an arena is laid out
 _MODULES = 64  # that are simulated before that, in smaller models
+_SEARCHED = 4  # candidates for which layouts inside a stage are searched
 _REPAIRS = 3  # times that a plan which misses the budget is made again
 _MORE = 2**6  # times as many ranks, up to which a model that does not fit is tried
 
@@ -138,7 +139,7 @@ class _Search:
     def run(self) -> Result:
         choices = self.choices
         found = choices.estimates(choices.space(self.size))
-        found += choices.searched_estimates(found, None if self.thorough else self.simulations)
+        found += choices.searched_estimates(found, None if self.thorough else _SEARCHED)
         fitting = sorted((e for e in found if e.memory <= self.budget), key=lambda e: e.seconds)
         doubtful = [e for e in found if e.memory > self.budget >= e.least]
         order = [*fitting, *sorted(doubtful, key=lambda e: e.memory)]

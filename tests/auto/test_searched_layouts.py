@@ -11,10 +11,10 @@ import onefold as flow
 from onefold import nn
 from onefold.auto import measuring
 from onefold.auto.choices import Choices
-from onefold.auto.layout_choice import rules_of
 from onefold.auto.measuring import Measuring
 from onefold.auto.model_units import Units, shortened, units_of
 from onefold.auto.search_arguments import task_of
+from onefold.auto.searched_layouts import rules_of
 from onefold.auto.strategy import style_named, style_of
 from onefold.auto.strategy_search import _Search
 from onefold.errors import OnefoldValueError

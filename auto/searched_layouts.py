@@ -1,4 +1,4 @@
-"""Layout choice: the layouts of a model's parameters by exact search, as rules for their names."""
+"""Searched layouts: those of a model's parameters by exact search, as rules for their names."""
 
 from __future__ import annotations
 
