@@ -1,7 +1,7 @@
 """Measuring: the unit costs and the best layouts of one mesh, from steps of a smaller model.
 
-The smaller model has three layers of each kind. It is compiled for the ranks of one tensor axis, and
-the costs of its steps, by the hardware's data, are added up by unit.
+The smaller model has three layers of each kind. It is compiled for the ranks of one tensor axis,
+and the costs of its steps, by the hardware's data, are added up by unit.
 """
 
 from __future__ import annotations
