@@ -74,28 +74,28 @@ class _HostCopy:
     def _to_host(self, x: torch.Tensor, device: torch.device) -> torch.Tensor:
         if device.type != "cuda":
             return _cloned(x)
-        flat, stream = _flat(x), _copy_stream(device)
-        kept = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            kept.copy_(flat, non_blocking=True)
-            self._copied.append((device, stream.record_event()))
-        x.record_stream(stream)  # an error may free it before the end
-        return kept.as_strided(x.shape, x.stride())
+        kept = torch.empty(_extent(x), dtype=x.dtype, pin_memory=True)
+        return self._copy(x, kept, device, on_device=x)
 
     def _to_device(self, kept: torch.Tensor, device: torch.device) -> torch.Tensor:
         if device.type != "cuda":
             return _cloned(kept)
-        flat, stream = _flat(kept), _copy_stream(device)
         # Of the stream that computes, so that it is free when the last step on it is done.
-        fetched = torch.empty(flat.shape, dtype=flat.dtype, device=device)
-        # What had this memory before may still be read.
+        fetched = torch.empty(_extent(kept), dtype=kept.dtype, device=device)
+        return self._copy(kept, fetched, device, on_device=fetched)
+
+    def _copy(
+        self, x: torch.Tensor, made: torch.Tensor, device: torch.device, on_device: torch.Tensor
+    ) -> torch.Tensor:
+        """`made` as a copy of `x`, with its strides, when the stream of copies has come so far."""
+        stream = _copy_stream(device)
+        # What is copied may not be written yet, and what had the memory before may still be read.
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            fetched.copy_(flat, non_blocking=True)
+            made.copy_(_flat(x), non_blocking=True)
             self._copied.append((device, stream.record_event()))
-        fetched.record_stream(stream)  # an error may free it before the end
-        return fetched.as_strided(kept.shape, kept.stride())
+        on_device.record_stream(stream)  # an error may free it before the end
+        return made.as_strided(x.shape, x.stride())
 
 
 def _each_once(
@@ -116,7 +116,11 @@ def _cloned(x: torch.Tensor) -> torch.Tensor:
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
     """The memory from the first to the last element."""
-    return x.as_strided((extent(tuple(x.shape), x.stride()),), (1,))
+    return x.as_strided((_extent(x),), (1,))
+
+
+def _extent(x: torch.Tensor) -> int:
+    return extent(tuple(x.shape), x.stride())
 
 
 def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -1,14 +1,18 @@
 """Modules whose activations wait in host memory: eager's bits, less memory on the device."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 from block_training import LAYOUTS, Train, data, eager_training, graph_training, made
 from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
+from onefold.graph import host_copies
 from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.hardware import read
 from onefold.graph.host_copies import FETCH, OFFLOAD, RELEASE, WAIT
@@ -254,6 +258,34 @@ def test_what_has_no_data_is_planned(monkeypatch):
     with flow.planning(1):
         plain, plan = (deep(mode, rows=2**20).memory(0) for mode in (False, True))
     assert plan.host > 0 and plan.live < plain.live
+
+
+class RecordedStream:
+    """Stands for a stream of a GPU: notes what is asked of it."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def __getattr__(self, name):
+        return lambda *given: self.log.append(name)
+
+
+def test_on_a_gpu_a_stream_of_copies_waits_and_is_waited_for(monkeypatch):
+    log = []
+    empty = torch.empty
+    monkeypatch.setattr(host_copies, "_copy_stream", lambda device: RecordedStream(log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: RecordedStream(log))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: log.append("record_stream"))
+    monkeypatch.setattr(torch, "empty", lambda *shape, dtype, **where: empty(*shape, dtype=dtype))
+    copy, device = host_copies._HostCopy(), SimpleNamespace(type="cuda")
+    x = torch.arange(24.0).reshape(4, 6).t()[1:5]
+    kept = copy._to_host(x, device)
+    copy.release((kept,), (x,))
+    there = copy._to_device(kept, device)
+    copy.end((there,))
+    assert torch.equal(there, x) and there.stride() == x.stride() and there is not x
+    assert log == 2 * ["wait_stream", "record_event", "record_stream", "wait_event"]
 
 
 def test_the_setting_counts_from_the_next_call():
