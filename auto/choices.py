@@ -89,9 +89,8 @@ class Choices:
     def estimates(self, space: Space) -> list[Estimate]:
         """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
         found: list[Estimate] = []
-        key = _axes
-        candidates = sorted(space.candidates(), key=lambda c: (*key(c), c.rows))
-        groups = [list(group) for _, group in groupby(candidates, key=key)]
+        candidates = sorted(space.candidates(), key=lambda c: (*_axes(c), c.rows))
+        groups = [list(group) for _, group in groupby(candidates, key=_axes)]
         bar = tqdm(groups, "estimating", leave=False, delay=1.0)
         for group in bar:
             for _, some in groupby(group, key=lambda c: c.rows):
@@ -106,20 +105,22 @@ class Choices:
     ) -> list[Estimate]:
         """Estimates of candidates whose layouts inside a stage are those of the exact search.
 
-        Only of those that would be the fastest of all if they did not communicate along the tensor
-        axis, and did no part of the work on several of its ranks, the most promising first; of
-        `most` of them. None where the table was asked for.
+        They are the `most` promising of those that would be the fastest of all if they did not
+        communicate along the tensor axis, and did no part of the work on several of its ranks.
+        There are none where the caller gave the table.
         """
         if self.planned:
             return []
         fitting = [each.seconds for each in by_table if each.memory <= self.budget]
         fastest = min(fitting, default=inf)
-        split = [each.candidate for each in by_table if each.candidate.tensor > 1]
-        least = {e.candidate: e.seconds * self._least_share(e.candidate) for e in by_table}
-        some = sorted((c for c in split if least[c] <= fastest), key=least.__getitem__)
-        some = [c for c in some[:most] if self.searched(c.tensor, c.rows) is not None]
-        laid = [replace(c, layouts="searched") for c in some]
-        return [self.estimator.estimate(c, self.budget) for c in laid]
+        split = [each for each in by_table if each.candidate.tensor > 1]
+        least = {each.candidate: each.seconds * self._least_share(each.candidate) for each in split}
+        promising = sorted((c for c in least if least[c] <= fastest), key=least.__getitem__)
+        return [
+            self.estimator.estimate(replace(c, layouts="searched"), self.budget)
+            for c in promising[:most]
+            if self.searched(c.tensor, c.rows) is not None
+        ]
 
     def _least_share(self, c: Candidate) -> float:
         """The share of what units take by the table that other layouts take at least."""
