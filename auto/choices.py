@@ -173,6 +173,7 @@ class Choices:
             schedule=c.schedule,
             zero=c.zero,
             recomputed=estimate.recomputed,
+            saved=estimate.saved if any(estimate.saved) else (),
             offloaded=estimate.offloaded,
         )
 

@@ -8,15 +8,24 @@ Rajbhandari et al. (2020), Korthikanti et al. (2022).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import add
 
 from ..graph.hardware import Hardware
 from ..graph.hardware.collective_cost import all_gather, all_reduce, reduce_scatter
 from ..graph.schedules.named_schedules import SCHEDULES
 from .candidates import Candidate, Layouts
 from .lower_bounds import Bounds, Links
+from .memory_saving import (
+    MemorySaving,
+    SavingStep,
+    copy_price,
+    saving_steps,
+    seconds_to_free,
+)
+from .recomputation import Recomputation
 from .stage_sums import Stage, balanced, unit_time
 from .unit_costs import UnitCost, UnitCosts
 
@@ -24,8 +33,6 @@ _HIDDEN = 0.5  # of communication beside computing, where a program has no stage
 _WEIGHTS = 0.5  # of a backward that is for the weights
 # Of what recomputing saves, where weights' gradients wait: they need what was made again.
 _SPLIT_SAVING = 1 / 3
-_EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
-_BESIDE = 0.9  # of the time of forward, in which copies to the host must be done
 _LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
 
 
@@ -36,6 +43,7 @@ class Estimate:
     candidate: Candidate
     parts: tuple[tuple[str, ...], ...]
     recomputed: tuple[str, ...]
+    saved: tuple[tuple[str, ...], ...]  # of each of these, what it saves all the same
     offloaded: tuple[str, ...]
     seconds: float
     bound: float  # seconds below which no plan of it is
@@ -58,6 +66,7 @@ class Estimator:
         self.costs = cache(costs)  # of (tensor, layouts, rows)
         self._parts: dict[object, tuple[tuple[str, ...], ...]] = {}
         self._stages: dict[object, list[Stage]] = {}
+        self._saving: dict[object, list[SavingStep]] = {}
         self.links = Links(hardware)
         self.bounds = Bounds(hardware, self.links)
 
@@ -78,8 +87,9 @@ class Estimator:
         parts, costs = self.parts(c), self.costs(c.tensor, c.layouts, c.rows)
         stages = self._sums(c, parts, costs)
         meshes = self._meshes(c)
-        recomputed: list[str] = []
-        offloaded: list[str] = []
+        recomputed: dict[str, Recomputation] = {}
+        offloaded: tuple[str, ...] = ()
+        copied = 0
         again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
         again_comm = [0.0] * c.stages
         memory, least = [], []
@@ -92,65 +102,47 @@ class Estimator:
             working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
             need = fixed + before + working + (held + _waiting(c, mesh)) * kept
-            pairs = [(at, name) for at in own for name in parts[at]]
-            if c.schedule is None and self.offloads:
-                offloaded = self._offloaded(parts[0], costs, need - budget)
-                need -= sum(costs.units[name].kept for name in offloaded)
-                pairs = [pair for pair in pairs if pair[1] not in offloaded]
+            units = {name: costs.units[name] for at in own for name in parts[at]}
             share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
-            saving = sorted(pairs, key=lambda pair: -_saving(costs.units[pair[1]]))
-            for at, name in saving:
-                unit = costs.units[name]
-                saved = share * held * (unit.kept - unit.given)
-                if need <= budget or saved <= 0:
-                    break
-                need -= saved
-                recomputed.append(name)
-                again[at] += unit.forward
-                again_comm[at] += unit.forward_comm
+            saving = MemorySaving(units, need, share * held)
+            steps = self._saving_steps(c, units) if need > budget else ()
+            if c.schedule is None and self.offloads:
+                saving.recompute(steps, budget, copy_price(self.hardware))
+                saving.offload(self.hardware, budget)
+                offloaded, copied = saving.offloaded, saving.copied
+            saving.recompute(steps, budget)
+            need = saving.need
+            recomputed |= saving.recomputed
+            for at in own:
+                done = [saving.recomputed[name] for name in parts[at] if name in saving.recomputed]
+                again[at] = sum(each.seconds for each in done)
+                again_comm[at] = sum(each.comm for each in done)
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
             memory.append(int(max(need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
             groups = self._reserved(c) - self.hardware.context_bytes  # at least none
             made = min(gradients, sum(stages[at].weights for at in own))
             least.append(int(fixed - groups + max(made, (held - 1) * given)))
-            rate = max((_saving(costs.units[name]) for _, name in pairs), default=0.0)
             excess = fixed + held * kept - working - budget
-            again_at_least = excess > 0 and rate > 0 and c.schedule is not None
-            certain.append(excess / (held * rate) if again_at_least else 0.0)
+            staged = c.schedule is not None
+            certain.append(seconds_to_free(excess / held, steps) if staged else 0.0)
         order = [name for part in parts for name in part]
         seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
-        copied = 2 * c.micro_batches * sum(costs.units[name].kept for name in offloaded)
-        seconds += _EXPOSED * copied / self.hardware.host_bandwidth
+        seconds += c.micro_batches * copied * copy_price(self.hardware)
         bound = self.bounds.bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
+        names = sorted(recomputed, key=order.index)
+        saved = tuple([recomputed[name].saved for name in names])
         return Estimate(
-            c, parts, tuple(sorted(recomputed, key=order.index)), tuple(offloaded), seconds, bound,
-            max(memory), max(least), tuple(heavy),
+            c, parts, tuple(names), saved, offloaded, seconds, bound, max(memory), max(least),
+            tuple(heavy),
         )  # fmt: skip
 
-    def _offloaded(self, names: Sequence[str], costs: UnitCosts, excess: float) -> list[str]:
-        """Units that save so many bytes by waiting in host memory, as far as computing hides it.
-
-        They are as far from each other as can be, so that copies are never many. What is quicker to
-        compute again is not among them. The host is taken to have as much memory as the device.
-        """
-        bandwidth = self.hardware.host_bandwidth
-        rate = bandwidth / (2 * _EXPOSED)  # bytes that are saved for each second
-        units = {name: costs.units[name] for name in names}
-        some = [name for name, unit in units.items() if unit.kept > 0 and _saving(unit) < rate]
-        seconds = sum(unit.forward + unit.forward_comm for unit in units.values())
-        most = min(_BESIDE * bandwidth * seconds, float(self.hardware.memory_bytes))
-        chosen: list[str] = []
-        for count in range(1, len(some) + 1 if excess > 0 else 1):
-            spread = [some[at * len(some) // count] for at in range(count)]
-            saved = sum(units[name].kept for name in spread)
-            if saved > most:
-                break
-            chosen = spread
-            if saved >= excess:
-                break
-        return chosen
+    def _saving_steps(self, c: Candidate, units: Mapping[str, UnitCost]) -> list[SavingStep]:
+        key = c.tensor, c.layouts, c.rows, tuple(units)
+        if key not in self._saving:
+            self._saving[key] = saving_steps(units)
+        return self._saving[key]
 
     def _sums(self, c: Candidate, parts: Sequence[Sequence[str]], costs: UnitCosts) -> list[Stage]:
         key = c.tensor, c.layouts, c.rows, c.stages
@@ -274,21 +266,18 @@ class Estimator:
         return reduced + 2 * sum(all_gather(group, unit.low) for unit in units), 0.0
 
 
-def _saving(unit: UnitCost) -> float:
-    """Bytes that are saved for each second of computing again."""
-    seconds = unit.forward + unit.forward_comm
-    return (unit.kept - unit.given) / seconds if seconds else 0.0
-
-
 def _gathered(c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
     """Bytes of whole gradients and weights that ZeRO has beside the shards.
 
-    While one unit works, another's are on their way.
+    While one unit works, those of the one before or behind it are on their way.
     """
-    units = [unit for at in own for unit in stages[at].units]
-    gradients = max(unit.weights for unit in units) if c.zero >= 2 else 0
-    weights = max(unit.low for unit in units) if c.zero == 3 else 0
-    return 2.0 * (gradients + weights) if c.data > 1 else 0.0
+    if c.data == 1 or c.zero < 2:
+        return 0.0
+    most = 0
+    for at in own:
+        sizes = [unit.weights + (unit.low if c.zero == 3 else 0) for unit in stages[at].units]
+        most = max([most, *map(add, [0, *sizes], [*sizes, 0])])
+    return float(most)
 
 
 def _held(c: Candidate, mesh: int) -> float:

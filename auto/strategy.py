@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from .strategy_code import code_of
 
 M = TypeVar("M", bound=Module)
 
-_LATER = {"layout_search", "offloaded"}  # fields that older files do not have
+_LATER = {"layout_search", "offloaded", "saved"}  # fields that older files do not have
 
 STYLES = {style.name: style for style in (COLUMN, ROW, VOCAB, REPLICATE)}
 
@@ -68,6 +69,7 @@ class Strategy:
     schedule: str | None = None  # None: no stages, micro-batches one after the other
     zero: int = 0  # the stage of ZeRO
     recomputed: tuple[str, ...] = ()  # the modules whose activations are made again in backward
+    saved: tuple[tuple[str, ...], ...] = ()  # of each of these, what it keeps all the same
     offloaded: tuple[str, ...] = ()  # the modules whose activations wait in host memory
     amp: str | None = None  # the dtype of mixed precision
     device: str = "cuda"
@@ -129,11 +131,19 @@ class Strategy:
                     part.to(GraphModule).set_stage(number, where)
         if self.tensor > 1:
             tensor_parallel(model, plan=self.plan, sequence_dim=self.sequence_dim)
-        for name in self.recomputed:
-            model.get_submodule(name).to(GraphModule).activation_checkpointing = True
+        for name, saved in self.checkpointed.items():
+            view = model.get_submodule(name).to(GraphModule)
+            view.activation_checkpointing = True
+            if saved:
+                view.saved_activations = saved
         for name in self.offloaded:
             model.get_submodule(name).to(GraphModule).activation_offloading = True
         return model
+
+    @property
+    def checkpointed(self) -> dict[str, tuple[str, ...]]:
+        """By the modules of `recomputed`, the activations that they keep all the same."""
+        return dict(zip_longest(self.recomputed, self.saved, fillvalue=()))
 
     @property
     def plan(self) -> Plan:

@@ -90,15 +90,30 @@ def _lay_out(strategy: Strategy) -> str:
         if strategy.sequence_dim is not None:
             how += f", sequence_dim={strategy.sequence_dim}"
         lines.append(f"    tensor_parallel(model, {how})")
-    kinds = {"checkpointing": strategy.recomputed, "offloading": strategy.offloaded}
-    for kind, names in kinds.items():
-        if names:
-            lines += [
-                f"    for name in [{_names(names)}]:",
-                "        module = model.get_submodule(name)",
-                f"        module.to(nn.graph.GraphModule).activation_{kind} = True",
-            ]
+    for saved in dict.fromkeys(strategy.checkpointed.values()):
+        names = [name for name, its in strategy.checkpointed.items() if its == saved]
+        lines += [
+            *_each(names),
+            "        module.to(nn.graph.GraphModule).activation_checkpointing = True",
+        ]
+        if saved:
+            lines.append("        module.to(nn.graph.GraphModule).saved_activations = [")
+            lines += [f'            "{name}",' for name in saved]
+            lines.append("        ]")
+    if strategy.offloaded:
+        lines += [
+            *_each(strategy.offloaded),
+            "        module.to(nn.graph.GraphModule).activation_offloading = True",
+        ]
     return "\n".join([*lines, "    return model"])
+
+
+def _each(names: Iterable[str]) -> list[str]:
+    """The head of a loop over modules."""
+    return [
+        f"    for name in [{_names(names)}]:",
+        "        module = model.get_submodule(name)",
+    ]
 
 
 def _place(strategy: Strategy) -> str:

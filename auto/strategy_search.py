@@ -327,5 +327,5 @@ def _needed(plan: MemoryPlan) -> int:
 
 def _can_recompute(estimate: Estimate) -> bool:
     """Whether there are modules left that could be recomputed."""
-    saved = len(estimate.recomputed) + len(estimate.offloaded)
-    return saved < sum(map(len, estimate.parts))
+    whole = sum(not saved for saved in estimate.saved)
+    return whole + len(estimate.offloaded) < sum(map(len, estimate.parts))

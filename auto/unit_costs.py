@@ -12,6 +12,8 @@ from ..graph.simulator.event_simulation import run
 from ..graph.simulator.program_tasks import add_program
 from ..graph.simulator.rank_work import Tasks
 from .model_units import Units
+from .recomputation import Activation
+from .unit_activations import roots_of, unit_activations
 
 ROOT = "model"  # the name under which a step's graph has its model
 
@@ -32,6 +34,7 @@ class UnitCost:
     gradients: int = 0  # bytes of the weights' gradients as backward makes them
     apart: int = 0  # of these, what no product adds to its sum over micro-batches
     passing: float = 0.0  # seconds of both, where communication hides behind what need not wait
+    activations: tuple[Activation, ...] = ()  # what its steps make in forward
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class _Reading:
         seconds, passing = self._seconds(first), self._passing(first)
         kept = self._kept(first)
         given = self._given(first)
+        activations = unit_activations(self.program, self.captured, self._unit, self.tasks)
         weights, persistent, low = self._weights(first)
         gradients: dict[str, int] = {}
         apart: dict[str, int] = {}
@@ -90,7 +94,7 @@ class _Reading:
                 kept.get(like, 0), given.get(like, 0), weights.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
                 apart.get(like, 0),
-                passing.get(like, 0.0),
+                passing.get(like, 0.0), tuple(activations.get(like, ())),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
@@ -186,18 +190,15 @@ class _Reading:
     def _kept(self, first: str) -> dict[str, int]:
         """By unit, the bytes of what its forward makes and backward reads."""
         owner: dict[int, str] = {}
-        root: dict[int, int] = {}  # by the number of a view: the value whose memory it shares
+        roots = roots_of(self.program.steps)
         size: dict[int, int] = {}
         late: set[int] = set()
         for unit, step in self._placed(self.program.steps, first):
             if step.backward or step.again:
-                late.update(root.get(value.number, value.number) for value in step.reads())
+                late.update(roots.get(value.number, value.number) for value in step.reads())
                 continue
             for value in step.outputs:
-                if step.aliases and type(step.inputs[0]) is Value:
-                    source = step.inputs[0].number
-                    root[value.number] = root.get(source, source)
-                else:
+                if value.number not in roots:
                     owner[value.number] = unit
                     size[value.number] = local_bytes(value.meta, 0)
         found: dict[str, int] = {}

@@ -171,7 +171,7 @@ def worker(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = timing.options(__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--hardware", help="a name or a TOML file, instead of the probes")
     parser.add_argument("--size", choices=list(SIZES), action="append", help="default: all")
     parser.add_argument("--no-save", action="store_true", help="write no results")

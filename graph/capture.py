@@ -34,6 +34,7 @@ from .captured_values import CapturedValues, Repeatable
 from .graph_config import GraphModule
 from .ir import Clipping, ProgramStep, Value, captured, value_in
 from .pytree import tree_map
+from .saved_activations import SavedActivations, is_activation
 
 # What gives the scale of a loss, from which backward starts, at every run of a program.
 Read: TypeAlias = Callable[[torch.device, torch.dtype], torch.Tensor]
@@ -51,6 +52,7 @@ class SourceLocation:
     of: int = 0  # there: the number of the value whose maker it is the gradient of
     again: int = 0  # the number of the function that is run again, 0 for none
     checkpointed: bool = False  # whether inside a checkpointed module
+    saved: SavedActivations | None = None  # what that one keeps, while it runs first
     offloaded: bool = False  # whether inside a module whose activations wait on the host
     as_called: bool = False  # whether the dtypes of ops are what they are called with
 
@@ -101,9 +103,12 @@ class Capture(CapturedValues):
             if view is not None and view.stage_placement is not None:
                 args = tree_map(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not where.checkpointed:
-                block = partial(self._checkpoint, where)
+                saved = SavedActivations(view.saved_activations, where.scope)
+                block = partial(self._checkpoint, where, saved)
                 repeatable = Repeatable(self.mutations, forward, block)
-                return checkpoint(repeatable, *args, **kwargs)
+                result = checkpoint(repeatable, *args, **kwargs)
+                saved.check()
+                return result
             return forward(*args, **kwargs)
 
     @contextmanager
@@ -115,11 +120,13 @@ class Capture(CapturedValues):
         finally:
             self.where = before
 
-    def _checkpoint(self, where: SourceLocation) -> AbstractContextManager[None]:
+    def _checkpoint(
+        self, where: SourceLocation, saved: SavedActivations
+    ) -> AbstractContextManager[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         there = replace(
             self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True,
-            offloaded=where.offloaded,
+            offloaded=where.offloaded, saved=None if self.where.again else saved,
         )  # fmt: skip
         return self.within(there)
 
@@ -264,13 +271,13 @@ class Capture(CapturedValues):
         where, line = self.where, self._lines()
         for value in outputs:
             value.scope, value.line = where.scope, line
-        self.program.steps.append(
-            replace(
-                step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
-                again=where.again, offloaded=where.offloaded, stage=where.stage, of=where.of,
-                line=line,
-            )
+        step = replace(
+            step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
+            again=where.again, offloaded=where.offloaded, stage=where.stage, of=where.of, line=line,
         )  # fmt: skip
+        if where.saved is not None and is_activation(step, self.outside):
+            step = replace(step, saved=where.saved.has(where.scope, step.name))
+        self.program.steps.append(step)
         return outputs
 
     def _tensors(

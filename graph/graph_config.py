@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,6 +201,7 @@ class GraphModule:
     _placement: Placement | None = field(default=None, init=False)
     line: str = field(default="", init=False)  # the user's, where the stage was set
     _checkpointing: bool = field(default=False, init=False)
+    _saved: tuple[str, ...] = field(default=(), init=False)
     _offloading: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
@@ -246,6 +247,29 @@ class GraphModule:
         self._checkpointing = switch("activation_checkpointing", mode)
 
     @property
+    def saved_activations(self) -> tuple[str, ...]:
+        """Which activations a checkpointed module keeps all the same: none, unless this is set.
+
+        An activation is named by the module inside in which it is made, the op, and from the second
+        one of this name on a number: "attention.query.linear", "add_1". An entry is the name of an
+        op, which stands for all results of this op, or a pattern (of fnmatch) of whole names. What
+        matches nothing is an error when the graph is compiled; it lists the names that there are.
+        No bit of a result changes. Source: Korthikanti et al., "Reducing activation recomputation
+        in large transformer models" (2022).
+
+        >>> import onefold as flow
+        >>> block = flow.nn.TransformerEncoderLayer(64, 4)
+        >>> view = block.to(flow.nn.graph.GraphModule)
+        >>> view.activation_checkpointing = True
+        >>> view.saved_activations = ["linear", "self_attn.*"]
+        """
+        return self._saved
+
+    @saved_activations.setter
+    def saved_activations(self, names: Iterable[str]) -> None:
+        self._saved = strings("saved_activations", names)
+
+    @property
     def activation_offloading(self) -> bool:
         """Whether what the module's forward keeps for backward waits in host memory.
 
@@ -262,7 +286,8 @@ class GraphModule:
     @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        return self.stage_id, self._placement, self._checkpointing, self._offloading
+        memory = self._checkpointing, self._saved, self._offloading
+        return self.stage_id, self._placement, *memory
 
     def to(self, view: object) -> Any:
         """`to(nn.Module)` gives the module back."""

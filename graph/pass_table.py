@@ -29,6 +29,7 @@ from .passes.offload_activations import offload_activations
 from .passes.overlap import overlap_communication
 from .passes.recompute_pointwise import recompute_pointwise
 from .passes.recompute_slopes import recompute_slopes
+from .passes.save_activations import save_activations
 from .stages.assign_stages import assign_stages
 from .stages.partition import added
 from .update import Updates, add_updates, align
@@ -87,6 +88,7 @@ def _choices(compilation: Compilation) -> dict[str, Any]:
 PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
     Pass(eliminate_common),
+    Pass(save_activations),
     Pass(eliminate_dead),
     Pass(search_layouts, _choices, when=lambda c: c.config.layout_search),
     Pass(merge_boxings, _exact),

@@ -61,6 +61,14 @@ class Draws:
     def __len__(self) -> int:
         return sum(len(stream.draws) for stream in self._streams.values())
 
+    def numbers(self) -> dict[Draw, tuple[int, int]]:
+        """By draw its generator, as a number, and its id there: equal for what draws the same."""
+        return {
+            draw: (number, offset)
+            for number, stream in enumerate(self._streams.values())
+            for draw, offset in stream.draws
+        }
+
     def begin(self, micro_batches: int) -> None:
         """Begin a run over so many micro-batches, with the next ids of the generators."""
         self._before, self._after = [], []

@@ -42,10 +42,11 @@ class GraphTree:
         body = [f"(INPUT:{v!r}:{tensor(v.meta)})" for v in part.inputs.values()]
         view = module.__dict__.get("_graph_view")
         if view is not None:
-            stage, placement, checkpointing, offloading = view.settings
+            stage, placement, checkpointing, saved, offloading = view.settings
             body.append(
                 f"(CONFIG:{path}:GraphModule(stage_id={stage}, stage_placement={placement}, "
                 f"activation_checkpointing={checkpointing}"
+                f"{f', saved_activations={saved}' if saved else ''}"
                 f"{', activation_offloading=True' * offloading}))"
             )
         for tag, table in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ...engine.generator import Draw
 from ..ir import Program, ProgramStep, Value
 
 
@@ -13,7 +17,9 @@ def eliminate_common(program: Program) -> Program:
     steps = []
     for step in program.steps:
         step = step.substitute(same)
-        earlier = first.setdefault(_key(step), step) if step.repeatable else step
+        # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
+        key = step.again, work_of(step)
+        earlier = first.setdefault(key, step) if step.repeatable else step
         if earlier is step:
             steps.append(step)
         else:
@@ -22,15 +28,17 @@ def eliminate_common(program: Program) -> Program:
     return program.substitute(steps, same)
 
 
-def _key(step: ProgramStep) -> object:
-    inputs = tuple([v.number if type(v) is Value else _argument(v) for v in step.inputs])
-    attrs = tuple(map(_argument, step.attrs))
-    # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
-    return step.origin, step.stage, step.again, inputs, attrs, step.output_metas
+def work_of(step: ProgramStep, draws: Mapping[Draw, object] = MappingProxyType({})) -> object:
+    """What is equal for steps that do the same, and draw the same numbers as `draws` tells."""
+    inputs = tuple([v.number if type(v) is Value else _argument(v, draws) for v in step.inputs])
+    attrs = _argument(step.attrs, draws)
+    return step.origin, step.stage, inputs, attrs, step.output_metas
 
 
-def _argument(value: object) -> object:
+def _argument(value: object, draws: Mapping[Draw, object]) -> object:
     """What tells arguments apart: 1, 1.0 and True are equal but not the same, nor 0.0 and -0.0."""
-    if type(value) is tuple:
-        return tuple(map(_argument, value))
+    if isinstance(value, tuple):
+        return type(value), tuple([_argument(each, draws) for each in value])
+    if type(value) is Draw:
+        return draws.get(value, value)
     return type(value), repr(value) if type(value) in (float, complex) else value

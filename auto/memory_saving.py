@@ -1,0 +1,104 @@
+"""Memory saving: what the units of a mesh make again or keep on the host, until they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from operator import attrgetter
+
+from ..graph.hardware import Hardware
+from .recomputation import Recomputation, recomputations
+from .unit_costs import UnitCost
+
+_EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
+_BESIDE = 0.9  # of the time of forward, in which copies to the host must be done
+NOTHING = Recomputation((), 0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SavingStep:
+    """From one choice of a unit to the next: the bytes that it frees, and what it takes."""
+
+    name: str  # of the unit
+    choice: Recomputation
+    freed: int
+    seconds: float
+    price: float  # seconds for each byte
+
+
+def saving_steps(units: Mapping[str, UnitCost]) -> list[SavingStep]:
+    """What the activations of units can be made again by, the cheapest first."""
+    found = []
+    for name, unit in units.items():
+        before = NOTHING
+        for choice in recomputations(unit.activations):
+            freed, seconds = choice.freed - before.freed, choice.time - before.time
+            found.append(SavingStep(name, choice, freed, seconds, seconds / freed))
+            before = choice
+    return sorted(found, key=attrgetter("price"))
+
+
+def seconds_to_free(nbytes: float, steps: Sequence[SavingStep]) -> float:
+    """The least seconds in which so many bytes are made again, if a part of a choice could be."""
+    seconds = 0.0
+    for step in steps:
+        share = min(max(nbytes, 0.0) / step.freed, 1.0)
+        seconds += share * step.seconds
+        nbytes -= share * step.freed
+    return seconds
+
+
+@dataclass(slots=True)
+class MemorySaving:
+    """What the units of a mesh make again in backward, and which of them wait on the host.
+
+    The mesh needs `need` bytes, and holds activations of `held` micro-batches.
+    """
+
+    units: Mapping[str, UnitCost]
+    need: float
+    held: float = 1.0
+    recomputed: dict[str, Recomputation] = field(default_factory=dict)
+    offloaded: tuple[str, ...] = ()
+
+    def recompute(self, steps: Sequence[SavingStep], budget: float, price: float = inf) -> None:
+        """Take the steps up to a price, the cheapest first, until the need is within the budget."""
+        for step in steps:
+            if self.need <= budget or step.price > price:
+                break
+            done = self.recomputed.get(step.name, NOTHING)
+            if step.name not in self.offloaded and step.choice.freed > done.freed:
+                self.need -= self.held * step.freed
+                self.recomputed[step.name] = step.choice
+
+    def offload(self, hardware: Hardware, budget: float) -> None:
+        """Keep units on the host until the need is within the budget, while computing hides it.
+
+        They are as far from each other as can be, so that copies are never many. The host is taken
+        to have as much memory as the device.
+        """
+        seconds = sum(unit.forward + unit.forward_comm for unit in self.units.values())
+        most = min(_BESIDE * hardware.host_bandwidth * seconds, float(hardware.memory_bytes))
+        kept = {name: self._kept(name) for name in self.units if self._kept(name) > 0}
+        some, saved = list(kept), 0
+        for count in range(1, len(some) + 1):
+            spread = tuple([some[at * len(some) // count] for at in range(count)])
+            copied = sum(kept[name] for name in spread)
+            if self.need - saved <= budget or copied > most:
+                break
+            self.offloaded, saved = spread, copied
+        self.need -= saved
+
+    @property
+    def copied(self) -> int:
+        """The bytes that wait on the host."""
+        return sum(map(self._kept, self.offloaded))
+
+    def _kept(self, name: str) -> int:
+        return self.units[name].kept - self.recomputed.get(name, NOTHING).freed
+
+
+def copy_price(hardware: Hardware) -> float:
+    """Seconds for each byte that waits on the host, where computing hides most of them."""
+    return 2 * _EXPOSED / hardware.host_bandwidth

@@ -1,0 +1,160 @@
+"""Recomputation: which activations of a module to save, and which to make again in backward.
+
+At a price of memory each activation that backward needs is saved, or made again from others, which
+are saved or made again in turn. The cheapest choice is a minimum of sums over the steps and pairs
+of them, found exactly. The choices for all prices are the corners of the convex hull of seconds
+over bytes. Sources: Everett, "Generalized Lagrange multiplier method" (1963); Jain et al.,
+"Checkmate: breaking the memory wall with optimal tensor rematerialization" (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..graph.layouts.cost_network import CostNetwork, States
+from ..graph.layouts.elimination import Solver
+
+_WORTH = 0.02  # of the bytes: a choice that saves less than the one before it is left out
+_CLOSE = 1e-9  # relative: sums that differ by rounding alone
+_ABSENT, _AGAIN, _SAVED = range(3)  # the states of a step in backward
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What one step makes: what it takes to keep it, and to make it again."""
+
+    name: str  # as in `saved_activations`; "" for what cannot be saved
+    nbytes: int
+    seconds: float  # of its step, on a rank
+    comm: float  # of these, for communication
+    reads: tuple[int, ...]  # the activations that the step reads, by their places in the list
+    needed: bool  # whether backward reads it
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """A choice for one module: what it saves, if it is checkpointed."""
+
+    saved: tuple[str, ...]
+    freed: int  # bytes that are not kept, of those that would be without a checkpoint
+    seconds: float  # that computing again takes
+    comm: float  # that communicating again takes
+
+    @property
+    def time(self) -> float:
+        """Seconds of both."""
+        return self.seconds + self.comm
+
+
+@lru_cache(1 << 10)
+def recomputations(activations: tuple[Activation, ...]) -> tuple[Recomputation, ...]:
+    """The choices that are best at some price of memory, from the fewest bytes freed to the most.
+
+    Each takes more seconds for a byte than those before it. `activations` are in the order of their
+    steps; what is not among them, such as a module's inputs, is there in any case.
+
+    >>> norm = Activation("norm", 100, 1.0, 0.0, reads=(), needed=True)
+    >>> up = Activation("up.linear", 300, 9.0, 0.0, reads=(0,), needed=True)
+    >>> for each in recomputations((norm, up)):
+    ...     print(each.saved, each.freed, each.seconds)
+    ('up.linear',) 100 1.0
+    () 400 10.0
+    """
+    if not any(each.needed for each in activations):
+        return ()
+    choices = _Choices(activations)
+    found = choices.between(choices.most(), choices.least())
+    kept: list[Recomputation] = []
+    for each in found:
+        before = kept[-1].freed if kept else 0
+        last = each is found[-1] and each.freed > before
+        if last or each.freed - before > _WORTH * found[-1].freed:
+            kept.append(each)
+    return _convex(kept)
+
+
+class _Choices:
+    """The choices for one module, as states of the steps that its backward may need again."""
+
+    def __init__(self, activations: Sequence[Activation]) -> None:
+        self.activations = activations
+        self.whole = sum(each.nbytes for each in activations if each.needed)
+        self.never = 2 * sum(each.seconds for each in activations) + 1.0
+        network = self.network = CostNetwork()
+        apart = np.zeros((3, 3))
+        apart[_ABSENT, _AGAIN] = self.never
+        for each in activations:
+            costs = [
+                self.never if each.needed else 0.0,
+                each.seconds,
+                0.0 if each.name else self.never,
+            ]
+            network.node(np.array(costs), np.array([0.0, 0.0, each.nbytes]))
+        for number, each in enumerate(activations):
+            for other in dict.fromkeys(each.reads):
+                network.edge(other, number, apart)
+        self.solver = Solver(network)
+
+    def most(self) -> States:
+        """Every activation that backward needs is saved, as without a checkpoint.
+
+        What cannot be saved is here, too: a step may make something that has no name.
+        """
+        return np.array([_SAVED if each.needed else _ABSENT for each in self.activations], np.intp)
+
+    def least(self) -> States:
+        """Nothing is saved: the steps that backward needs, and all that they need."""
+        states = np.full(len(self.activations), _ABSENT, np.intp)
+        for number in reversed(range(len(states))):
+            each = self.activations[number]
+            if each.needed or states[number] == _AGAIN:
+                states[number] = _AGAIN
+                states[list(each.reads)] = _AGAIN
+        return states
+
+    def between(self, more: States, less: States) -> list[Recomputation]:
+        """The best choices with fewer bytes than the first and no fewer than the second."""
+        a, b = self.choice(more), self.choice(less)
+        if b.freed - a.freed <= _WORTH * self.whole:
+            return [b]
+        price = max(b.time - a.time, 0.0) / (b.freed - a.freed)
+        middle = self.solver.solve(price).states
+        found = self.choice(middle)
+        line = b.time - price * b.freed
+        below = found.time - price * found.freed < line - _CLOSE * b.time
+        if not below or not a.freed < found.freed < b.freed:
+            return [b]
+        return [*self.between(more, middle), *self.between(middle, less)]
+
+    def choice(self, states: States) -> Recomputation:
+        """What states of the steps stand for."""
+        pairs = list(zip(self.activations, states.tolist(), strict=True))
+        again = [each for each, state in pairs if state == _AGAIN]
+        saved = [each for each, state in pairs if state == _SAVED]
+        comm = sum(each.comm for each in again)
+        return Recomputation(
+            tuple([each.name for each in saved]),
+            self.whole - sum(each.nbytes for each in saved),
+            sum(each.seconds for each in again) - comm,
+            comm,
+        )
+
+
+def _convex(choices: Sequence[Recomputation]) -> tuple[Recomputation, ...]:
+    """Those of the choices that are corners of their convex hull, which starts at nothing freed."""
+    corners: list[Recomputation] = []
+    for each in choices:
+        while corners and _rate(each, corners) < _rate(corners[-1], corners[:-1]):
+            corners.pop()
+        corners.append(each)
+    return tuple(corners)
+
+
+def _rate(choice: Recomputation, before: Sequence[Recomputation]) -> float:
+    """Seconds for each byte more that is freed than by the last of those before."""
+    freed, seconds = (before[-1].freed, before[-1].time) if before else (0, 0.0)
+    return (choice.time - seconds) / (choice.freed - freed)

@@ -1,0 +1,69 @@
+"""Saved activations: the names of what a checkpointed module makes, and which of it is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from fnmatch import fnmatchcase
+
+from ..errors import OnefoldValueError
+from .ir import ProgramStep
+
+
+class ActivationNames:
+    """Names what the steps of one call of a module make, in the order of the steps.
+
+    A name is the module inside, the op, and a number from the second one on.
+
+    >>> names = ActivationNames("model.blocks.0")
+    >>> names.name("model.blocks.0.up", "linear"), names.name("model.blocks.0", "add")
+    ('up.linear', 'add')
+    >>> names.name("model.blocks.0", "add")
+    'add_1'
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._counts: Counter[str] = Counter()
+
+    def name(self, scope: str, op: str) -> str:
+        """The name of what an op makes in the module `scope`."""
+        inside = scope.removeprefix(self.module).removeprefix(".")
+        plain = f"{inside}.{op}" if inside else op
+        number = self._counts[plain]
+        self._counts[plain] += 1
+        return f"{plain}_{number}" if number else plain
+
+
+class SavedActivations:
+    """What `saved_activations` of a checkpointed module stand for in one call of it."""
+
+    def __init__(self, patterns: Sequence[str], module: str) -> None:
+        self._patterns = patterns
+        self._unused = dict.fromkeys(patterns)
+        self._names = ActivationNames(module)
+        self._made: list[str] = []
+
+    def has(self, scope: str, op: str) -> bool:
+        """Whether what an op makes in the module `scope` is saved; to be asked once."""
+        name = self._names.name(scope, op)
+        self._made.append(name)
+        found = [each for each in self._patterns if each == op or fnmatchcase(name, each)]
+        for each in found:
+            self._unused.pop(each, None)
+        return bool(found)
+
+    def check(self) -> None:
+        """Raise OnefoldValueError where an entry stands for nothing that the module made."""
+        if self._unused:
+            raise OnefoldValueError(
+                f"saved_activations of {self._names.module or 'the module'} has "
+                f"{', '.join(map(repr, self._unused))}, which is nothing that it makes in forward; "
+                f"it makes {', '.join(self._made)}. Write such a name, a pattern of them, or the "
+                "name of an op"
+            )
+
+
+def is_activation(step: ProgramStep, outside: Container[int]) -> bool:
+    """Whether what a step makes has a name: not what follows from `outside`, variables, alone."""
+    return any(value.number not in outside for value in step.reads())
