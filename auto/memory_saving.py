@@ -75,11 +75,11 @@ class MemorySaving:
     def offload(self, hardware: Hardware, budget: float) -> None:
         """Keep units on the host until the need is within the budget, while computing hides it.
 
-        They are as far from each other as can be, so that copies are never many. The host is taken
-        to have as much memory as the device.
+        They are as far from each other as can be, so that copies are never many.
         """
         seconds = sum(unit.forward + unit.forward_comm for unit in self.units.values())
-        most = min(_BESIDE * hardware.host_bandwidth * seconds, float(hardware.memory_bytes))
+        room = hardware.host_bytes or hardware.memory_bytes
+        most = min(_BESIDE * hardware.host_bandwidth * seconds, float(room))
         kept = {name: self._kept(name) for name in self.units if self._kept(name) > 0}
         some, saved = list(kept), 0
         for count in range(1, len(some) + 1):

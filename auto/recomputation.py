@@ -20,7 +20,9 @@ from ..graph.layouts.elimination import Solver
 
 _WORTH = 0.02  # of the bytes: a choice that saves less than the one before it is left out
 _CLOSE = 1e-9  # relative: sums that differ by rounding alone
-_ABSENT, _AGAIN, _SAVED = range(3)  # the states of a step in backward
+# The states of a step in backward. Of what is saved, only what is read is kept: by backward itself,
+# or by steps that are done again, too.
+_ABSENT, _AGAIN, _SAVED, _SAVED_WHOLE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,17 @@ class Activation:
     """What one step makes: what it takes to keep it, and to make it again."""
 
     name: str  # as in `saved_activations`; "" for what cannot be saved
-    nbytes: int
+    nbytes: int  # of those results of the step that backward reads
+    rest: int  # bytes of its other results
     seconds: float  # of its step, on a rank
     comm: float  # of these, for communication
     reads: tuple[int, ...]  # the activations that the step reads, by their places in the list
-    needed: bool  # whether backward reads it
+    reads_rest: tuple[int, ...] = ()  # of these, those of which it reads results of the rest
+
+    @property
+    def needed(self) -> bool:
+        """Whether backward reads a result."""
+        return self.nbytes > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +65,8 @@ def recomputations(activations: tuple[Activation, ...]) -> tuple[Recomputation, 
     Each takes more seconds for a byte than those before it. `activations` are in the order of their
     steps; what is not among them, such as a module's inputs, is there in any case.
 
-    >>> norm = Activation("norm", 100, 1.0, 0.0, reads=(), needed=True)
-    >>> up = Activation("up.linear", 300, 9.0, 0.0, reads=(0,), needed=True)
+    >>> norm = Activation("norm", 100, 0, 1.0, 0.0, reads=())
+    >>> up = Activation("up.linear", 300, 0, 9.0, 0.0, reads=(0,))
     >>> for each in recomputations((norm, up)):
     ...     print(each.saved, each.freed, each.seconds)
     ('up.linear',) 100 1.0
@@ -82,20 +90,20 @@ class _Choices:
 
     def __init__(self, activations: Sequence[Activation]) -> None:
         self.activations = activations
-        self.whole = sum(each.nbytes for each in activations if each.needed)
-        self.never = 2 * sum(each.seconds for each in activations) + 1.0
-        network = self.network = CostNetwork()
-        apart = np.zeros((3, 3))
-        apart[_ABSENT, _AGAIN] = self.never
+        self.whole = sum(each.nbytes for each in activations)
+        never = 2 * sum(each.seconds for each in activations) + 1.0
+        network = CostNetwork()
         for each in activations:
-            costs = [
-                self.never if each.needed else 0.0,
-                each.seconds,
-                0.0 if each.name else self.never,
-            ]
-            network.node(np.array(costs), np.array([0.0, 0.0, each.nbytes]))
+            absent = never if each.needed else 0.0
+            saved = 0.0 if each.name and each.needed else never
+            costs = [absent, each.seconds, saved, 0.0 if each.name else never]
+            memory = [0, 0, each.nbytes, each.nbytes + each.rest]
+            network.node(np.array(costs), np.array(memory, np.float64))
         for number, each in enumerate(activations):
             for other in dict.fromkeys(each.reads):
+                apart = np.zeros((4, 4))
+                apart[_ABSENT, _AGAIN] = never
+                apart[_SAVED, _AGAIN] = never if other in each.reads_rest else 0.0
                 network.edge(other, number, apart)
         self.solver = Solver(network)
 
@@ -134,14 +142,12 @@ class _Choices:
         """What states of the steps stand for."""
         pairs = list(zip(self.activations, states.tolist(), strict=True))
         again = [each for each, state in pairs if state == _AGAIN]
-        saved = [each for each, state in pairs if state == _SAVED]
+        saved = [each for each, state in pairs if state >= _SAVED]
+        kept = sum(each.nbytes for each in saved)
+        kept += sum(each.rest for each, state in pairs if state == _SAVED_WHOLE)
         comm = sum(each.comm for each in again)
-        return Recomputation(
-            tuple([each.name for each in saved]),
-            self.whole - sum(each.nbytes for each in saved),
-            sum(each.seconds for each in again) - comm,
-            comm,
-        )
+        seconds = sum(each.seconds for each in again) - comm
+        return Recomputation(tuple([each.name for each in saved]), self.whole - kept, seconds, comm)
 
 
 def _convex(choices: Sequence[Recomputation]) -> tuple[Recomputation, ...]:

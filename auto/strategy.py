@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -143,7 +142,8 @@ class Strategy:
     @property
     def checkpointed(self) -> dict[str, tuple[str, ...]]:
         """By the modules of `recomputed`, the activations that they keep all the same."""
-        return dict(zip_longest(self.recomputed, self.saved, fillvalue=()))
+        saved = self.saved or ((),) * len(self.recomputed)
+        return dict(zip(self.recomputed, saved, strict=True))
 
     @property
     def plan(self) -> Plan:
@@ -212,8 +212,11 @@ class Strategy:
             words.append(f"{self.micro_batches} micro-batches")
         if self.zero:
             words.append(f"ZeRO {self.zero}")
-        if self.recomputed:
-            words.append(f"{len(self.recomputed)} recomputed")
+        part = sum(map(bool, self.saved))
+        if len(self.recomputed) > part:
+            words.append(f"{len(self.recomputed) - part} recomputed")
+        if part:
+            words.append(f"{part} recomputed in part")
         if self.offloaded:
             words.append(f"{len(self.offloaded)} offloaded")
         return ", ".join(words)

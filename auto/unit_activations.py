@@ -34,16 +34,18 @@ def unit_activations(
         numbers = {value.number for value in step.outputs}
         if unit is None or step.aliases or given & numbers or not names.keys() & numbers:
             continue
-        reads = (roots.get(value.number, value.number) for value in step.reads())
-        kept = [value for value in step.outputs if value.number in late]
+        reads = [roots.get(value.number, value.number) for value in step.reads()]
+        reads = [number for number in reads if number in place]
+        kept = sum(local_bytes(value.meta, 0) for value in step.outputs if value.number in late)
         amount = tasks.amount([step], 0)
         activation = Activation(
             name=names[min(numbers)],
-            nbytes=sum(local_bytes(value.meta, 0) for value in kept or step.outputs),
+            nbytes=kept,
+            rest=sum(local_bytes(value.meta, 0) for value in step.outputs) - kept,
             seconds=amount.seconds,
             comm=amount.moved.seconds,
-            reads=tuple([place[number] for number in reads if number in place]),
-            needed=bool(kept),
+            reads=tuple([place[number] for number in reads]),
+            reads_rest=tuple([place[number] for number in reads if number not in late]),
         )
         made = found.setdefault(unit, [])
         place.update(dict.fromkeys(numbers, len(made)))

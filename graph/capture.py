@@ -275,7 +275,7 @@ class Capture(CapturedValues):
             step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
             again=where.again, offloaded=where.offloaded, stage=where.stage, of=where.of, line=line,
         )  # fmt: skip
-        if where.saved is not None and is_activation(step, self.outside):
+        if where.saved is not None and is_activation(step, self.variable_numbers):
             step = replace(step, saved=where.saved.has(where.scope, step.name))
         self.program.steps.append(step)
         return outputs

@@ -125,7 +125,7 @@ class CapturedValues(interpreter.Interpreter):
         self._numbers = numbers  # of the values that there are
         self._named = {id(tensor): name for name, tensor in named.items()}
         self._variables: dict[int, Variable] = {}  # by the identity of the shards
-        self.outside: set[int] = set()  # the numbers of their values
+        self.variable_numbers: set[int] = set()  # of their values
         self.mutations = Mutations()
         self._token = object()  # tells its values from those of other captures
         for tensor in named.values():
@@ -179,7 +179,7 @@ class CapturedValues(interpreter.Interpreter):
             found = Variable(self._value(tensor.meta, name), tensor)
             self._variables[id(tensor.shards)] = found
             self.program.variables.append(found)
-            self.outside.add(found.value.number)
+            self.variable_numbers.add(found.value.number)
         return found
 
     def _variable_before(self, tensor: Tensor) -> Variable:

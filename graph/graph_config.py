@@ -251,9 +251,9 @@ class GraphModule:
         """Which activations a checkpointed module keeps all the same: none, unless this is set.
 
         An activation is named by the module inside in which it is made, the op, and from the second
-        one of this name on a number: "attention.query.linear", "add_1". An entry is the name of an
-        op, which stands for all results of this op, or a pattern (of fnmatch) of whole names. What
-        matches nothing is an error when the graph is compiled; it lists the names that there are.
+        one of this name on a number: "attention.query.linear", "add_1". Entries are such names, or
+        patterns (of fnmatch) of them. What matches nothing is an error when the graph is compiled;
+        it lists the names that there are. Of nested modules the setting of the outermost counts.
         No bit of a result changes. Source: Korthikanti et al., "Reducing activation recomputation
         in large transformer models" (2022).
 
@@ -261,7 +261,7 @@ class GraphModule:
         >>> block = flow.nn.TransformerEncoderLayer(64, 4)
         >>> view = block.to(flow.nn.graph.GraphModule)
         >>> view.activation_checkpointing = True
-        >>> view.saved_activations = ["linear", "self_attn.*"]
+        >>> view.saved_activations = ["linear1.linear", "self_attn.*"]
         """
         return self._saved
 

@@ -29,6 +29,7 @@ class ActivationNames:
     def name(self, scope: str, op: str) -> str:
         """The name of what an op makes in the module `scope`."""
         inside = scope.removeprefix(self.module).removeprefix(".")
+        op = op.removesuffix("_with_stats")  # which users know by the name before
         plain = f"{inside}.{op}" if inside else op
         number = self._counts[plain]
         self._counts[plain] += 1
@@ -48,7 +49,7 @@ class SavedActivations:
         """Whether what an op makes in the module `scope` is saved; to be asked once."""
         name = self._names.name(scope, op)
         self._made.append(name)
-        found = [each for each in self._patterns if each == op or fnmatchcase(name, each)]
+        found = [each for each in self._patterns if fnmatchcase(name, each)]
         for each in found:
             self._unused.pop(each, None)
         return bool(found)
@@ -59,8 +60,7 @@ class SavedActivations:
             raise OnefoldValueError(
                 f"saved_activations of {self._names.module or 'the module'} has "
                 f"{', '.join(map(repr, self._unused))}, which is nothing that it makes in forward; "
-                f"it makes {', '.join(self._made)}. Write such a name, a pattern of them, or the "
-                "name of an op"
+                f"it makes {', '.join(self._made)}. Write such names, or patterns of them"
             )
 
 

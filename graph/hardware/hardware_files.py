@@ -93,6 +93,7 @@ def _hardware(table: _Table) -> Hardware:
         context_bytes=int(memory.number("context", "bytes", zero=True)),
         communicator_bytes=int(memory.number("communicator", "bytes", zero=True)),
         host_bandwidth=host.number("bandwidth", "bytes per second"),
+        host_bytes=int(host.number("bytes", "bytes")) if host.has("bytes") else None,
         ops=table.inner("ops").factors() if table.has("ops") else {},
     )
     for each in (memory, host, launch, overlap, efficiency, table):

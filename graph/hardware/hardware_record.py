@@ -80,6 +80,7 @@ class Hardware:
     context_bytes: int = 0  # of the device's memory, for its driver, kernels and libraries
     communicator_bytes: int = 0  # the same for each group of ranks that communicates
     host_bandwidth: float = inf  # bytes per second between a device and its host
+    host_bytes: int | None = None  # of the host's memory, for each device; None: as the device's
     # How many times as long ops take as their bytes and flop say, by name; 1 for all others.
     ops: Mapping[str, float] = field(default_factory=dict)
 

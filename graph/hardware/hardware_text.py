@@ -25,7 +25,10 @@ def as_toml(hardware: Hardware, comment: str = "") -> str:
         "communicator": hardware.communicator_bytes,
     }
     lines += _table("memory", memory)
-    lines += _table("host", {"bandwidth": hardware.host_bandwidth})
+    host = {"bandwidth": hardware.host_bandwidth}
+    if hardware.host_bytes is not None:
+        host["bytes"] = hardware.host_bytes
+    lines += _table("host", host)
     lines += _table(
         "launch",
         {

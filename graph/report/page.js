@@ -799,6 +799,7 @@
       ["Reserved by the driver", machine.context_bytes ? bytes(machine.context_bytes) : null],
       ["Reserved by each communicator", machine.communicator_bytes ? bytes(machine.communicator_bytes) : null],
       ["Between device and host", machine.host_bandwidth ? rate(machine.host_bandwidth, "B/s") : null],
+      ["Memory of the host, for a device", machine.host_bytes ? bytes(machine.host_bytes) : null],
       ...Object.entries(machine.ops).map(([op, factor]) => [`Op ${op}`, `${digits(factor)} × as long`]),
     ];
     $("facts").append(...pairs.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));

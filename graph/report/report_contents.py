@@ -226,6 +226,7 @@ def _machine(hardware: Hardware) -> Machine:
         context_bytes=hardware.context_bytes,
         communicator_bytes=hardware.communicator_bytes,
         host_bandwidth=None if hardware.host_bandwidth == inf else hardware.host_bandwidth,
+        host_bytes=hardware.host_bytes,
         curves={
             "matmul": points(hardware.matmul),
             "attention": points(hardware.attention),

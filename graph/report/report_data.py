@@ -165,6 +165,7 @@ class Machine:
     context_bytes: int
     communicator_bytes: int
     host_bandwidth: float | None  # None where a device is the host
+    host_bytes: int | None  # None where the file does not say
     curves: dict[str, tuple[tuple[float, float], ...]]
     ops: dict[str, float]
     links: tuple[LinkFacts, ...]

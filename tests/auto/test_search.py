@@ -14,7 +14,7 @@ import onefold as flow
 from onefold import nn
 from onefold.auto import strategy_search
 from onefold.auto.candidates import Space, divisors
-from onefold.auto.estimates import Estimator
+from onefold.auto.memory_saving import MemorySaving
 from onefold.auto.model_units import shortened, units_of
 from onefold.auto.search_arguments import task_of
 from onefold.auto.stage_sums import balanced
@@ -332,7 +332,7 @@ def test_layers_are_offloaded_where_computing_hides_it(monkeypatch):
     assert "offloaded" in found.strategy.summary
     numbers = [int(name) for name in found.strategy.offloaded]
     assert max(b - a for a, b in pairwise(numbers)) >= 16 // len(numbers) - 1
-    monkeypatch.setattr(Estimator, "_offloaded", lambda self, names, costs, excess: [])
+    monkeypatch.setattr(MemorySaving, "offload", lambda self, hardware, budget: None)
     again = searched_deep(memory)
     assert again.strategy.recomputed and not again.strategy.offloaded
     assert whole.seconds <= found.seconds < again.seconds

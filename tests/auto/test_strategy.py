@@ -61,6 +61,16 @@ STRATEGIES = {
         **ENDS,
     ),
     "offloaded": Strategy(2, data=2, offloaded=UNITS[1:2], recomputed=UNITS[2:3], **ALL),
+    "recomputed in part": Strategy(
+        2,
+        tensor=2,
+        table=TABLE,
+        sequence_dim=1,
+        recomputed=UNITS[1:3],
+        saved=(("c_attn.linear", "ln_2.*"), ()),
+        offloaded=UNITS[1:2],
+        **ALL,
+    ),
     "ZeRO 1": Strategy(4, data=4, zero=1, **ALL),
     "ZeRO 3": Strategy(4, data=4, zero=3, micro_batches=2, **ALL),
     "a mesh, ZeRO 2": Strategy(
@@ -116,6 +126,29 @@ def test_the_code_of_offloading():
     lines = str(STRATEGIES["offloaded"]).splitlines()
     at = lines.index('    for name in ["blocks.0"]:')
     assert lines[at + 2] == "        module.to(nn.graph.GraphModule).activation_offloading = True"
+
+
+def test_the_code_of_activations_that_are_saved():
+    strategy = STRATEGIES["recomputed in part"]
+    assert strategy.summary.endswith("1 recomputed, 1 recomputed in part, 1 offloaded")
+    assert SAVED in str(strategy)
+
+
+SAVED = """\
+    for name in ["blocks.0"]:
+        module = model.get_submodule(name)
+        module.to(nn.graph.GraphModule).activation_checkpointing = True
+        module.to(nn.graph.GraphModule).saved_activations = [
+            "c_attn.linear",
+            "ln_2.*",
+        ]
+    for name in ["blocks.1"]:
+        module = model.get_submodule(name)
+        module.to(nn.graph.GraphModule).activation_checkpointing = True
+    for name in ["blocks.0"]:
+        module = model.get_submodule(name)
+        module.to(nn.graph.GraphModule).activation_offloading = True
+"""
 
 
 def test_the_code_of_layouts_that_were_searched():
@@ -201,11 +234,11 @@ def test_a_file_has_the_same_strategy(name, tmp_path):
     assert load(tmp_path / "plan.json") == STRATEGIES[name]
 
 
-def test_a_file_from_before_layouts_were_searched_and_modules_offloaded(tmp_path):
+def test_a_file_from_before_there_were_all_fields(tmp_path):
     path = tmp_path / "plan.json"
     STRATEGIES["all"].save(path)
     content = json.loads(path.read_text())
-    del content["layout_search"], content["offloaded"]
+    del content["layout_search"], content["offloaded"], content["saved"]
     path.write_text(json.dumps(content))
     assert load(path) == STRATEGIES["all"]
 

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -68,7 +69,8 @@ def holder(content, path):
     return content
 
 
-PATHS = list(fields(content_of("h100")))
+OPTIONAL = ("host", "bytes")
+PATHS = [path for path in fields(content_of("h100")) if path != OPTIONAL]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -90,6 +92,14 @@ def test_the_text_of_a_record_gives_it_again(name, tmp_path):
     path = tmp_path / "copy.toml"
     path.write_text(as_toml(read(name), "two\nlines"))
     assert read(path) == read(name)
+
+
+def test_a_file_need_not_say_how_much_memory_the_host_has(tmp_path):
+    path = tmp_path / "copy.toml"
+    text = as_toml(replace(read("h100"), host_bytes=None))
+    assert "bytes" not in text.partition("[host]")[2].partition("[")[0]
+    path.write_text(text)
+    assert read(path).host_bytes is None and read("h100").host_bytes == 250_000_000_000
 
 
 @pytest.mark.parametrize("path", PATHS, ids=named)

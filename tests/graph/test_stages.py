@@ -140,8 +140,15 @@ def checkpointed(graph):
         block.to(nn.graph.GraphModule).activation_checkpointing = True
 
 
+def saved_in_part(graph):
+    checkpointed(graph)
+    for block in graph.model.blocks:
+        block.to(nn.graph.GraphModule).saved_activations = ["*linear"]
+
+
 SETTINGS = {
     "checkpointing": checkpointed,
+    "saved activations": saved_in_part,
     "bfloat16": lambda graph: graph.config.enable_amp(dtype=flow.bfloat16),
     "scaler": lambda graph: graph.set_grad_scaler(flow.amp.StaticGradScaler(64.0)),
     **{
