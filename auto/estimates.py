@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import add
 
 from ..graph.hardware import Hardware
 from ..graph.hardware.collective_cost import all_gather, all_reduce, reduce_scatter
@@ -99,13 +98,17 @@ class Estimator:
             held = _held(c, mesh)
             fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
             kept = sum(stages[at].kept for at in own)
-            working = max(stages[at].largest for at in own) + _gathered(c, stages, own)
+            gathered = _gathered(c, stages, own)
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
-            need = fixed + before + working + (held + _waiting(c, mesh)) * kept
+            always = fixed + before + (held + _waiting(c, mesh)) * kept
+            need = always + max(stages[at].working.with_gathered(gathered) for at in own)
             units = {name: costs.units[name] for at in own for name in parts[at]}
+            steps: Sequence[SavingStep] = ()
+            if need > budget:
+                need = always + max(stages[at].remaking.with_gathered(gathered) for at in own)
+                steps = self._saving_steps(c, units)
             share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
             saving = MemorySaving(units, need, share * held)
-            steps = self._saving_steps(c, units) if need > budget else ()
             if c.schedule is None and self.offloads:
                 saving.recompute(steps, budget, copy_price(self.hardware))
                 saving.offload(self.hardware, budget)
@@ -123,7 +126,8 @@ class Estimator:
             groups = self._reserved(c) - self.hardware.context_bytes  # at least none
             made = min(gradients, sum(stages[at].weights for at in own))
             least.append(int(fixed - groups + max(made, (held - 1) * given)))
-            excess = fixed + held * kept - working - budget
+            largest = max(stages[at].largest for at in own)
+            excess = fixed + held * kept - largest - gathered - budget
             staged = c.schedule is not None
             certain.append(seconds_to_free(excess / held, steps) if staged else 0.0)
         order = [name for part in parts for name in part]
@@ -269,15 +273,14 @@ class Estimator:
 def _gathered(c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
     """Bytes of whole gradients and weights that ZeRO has beside the shards.
 
-    While one unit works, those of the one before or behind it are on their way.
+    A weight is gathered where it is read, and a gradient reduced while the next one is made.
     """
     if c.data == 1 or c.zero < 2:
         return 0.0
-    most = 0
-    for at in own:
-        sizes = [unit.weights + (unit.low if c.zero == 3 else 0) for unit in stages[at].units]
-        most = max([most, *map(add, [0, *sizes], [*sizes, 0])])
-    return float(most)
+    units = [unit for at in own for unit in stages[at].units if unit.weights]
+    weights = [unit.low / unit.weights if c.zero == 3 else 0.0 for unit in units]
+    sizes = [(2 + low) * unit.largest for low, unit in zip(weights, units, strict=True)]
+    return max(sizes, default=0.0)
 
 
 def _held(c: Candidate, mesh: int) -> float:

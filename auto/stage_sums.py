@@ -11,6 +11,27 @@ _ROUNDING = 1 + 1e-9
 
 
 @dataclass(slots=True)
+class Working:
+    """The bytes beside what all units of a stage keep, while one of them runs or its backward does.
+
+    When backward is at a unit, what the later ones kept is free.
+    """
+
+    most: int = 0
+    at_weights: int = 0  # while weights are read, or their gradients made
+
+    def add(self, unit: UnitCost, made_again: int) -> None:
+        """Add a unit that makes so many bytes of its activations again."""
+        freed = unit.kept - made_again
+        self.most = max(self.most - freed, unit.working + made_again)
+        self.at_weights = max(self.at_weights - freed, unit.at_weights + made_again)
+
+    def with_gathered(self, nbytes: float) -> float:
+        """The most where whole weights and gradients, which ZeRO gathers, take so many bytes."""
+        return max(self.most, self.at_weights + nbytes)
+
+
+@dataclass(slots=True)
 class Stage:
     """The sums over the units of a stage."""
 
@@ -23,7 +44,9 @@ class Stage:
     kept: int = 0
     weights: int = 0
     persistent: int = 0
-    largest: int = 0  # of what units keep: what backward works on
+    largest: int = 0  # of what units keep
+    working: Working = field(default_factory=Working)
+    remaking: Working = field(default_factory=Working)  # where units make activations again
 
     def add(self, unit: UnitCost) -> None:
         self.units.append(unit)
@@ -36,6 +59,8 @@ class Stage:
         self.weights += unit.weights
         self.persistent += unit.persistent
         self.largest = max(self.largest, unit.kept)
+        self.working.add(unit, 0)
+        self.remaking.add(unit, sum(each.nbytes for each in unit.activations))
 
 
 def unit_time(unit: UnitCost | Stage) -> float:

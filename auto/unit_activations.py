@@ -53,11 +53,16 @@ def unit_activations(
     return found
 
 
-def roots_of(steps: Iterable[ProgramStep]) -> dict[int, int]:
-    """By the number of each view, that of the value whose memory it shares."""
+def roots_of(steps: Iterable[ProgramStep], in_place: bool = False) -> dict[int, int]:
+    """By the number of each view, that of the value whose memory it shares.
+
+    With `in_place` also by those of values that steps make in place.
+    """
     found: dict[int, int] = {}
     for step in steps:
         source = step.inputs[0] if step.aliases and step.inputs else None
+        if in_place and step.place is not None:
+            source = step.place
         if type(source) is Value:
             root = found.get(source.number, source.number)
             found.update((value.number, root) for value in step.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ..graph.ir import UPDATE, Program, ProgramStep, Value
 from ..graph.memory_traffic import local_bytes
@@ -28,7 +29,10 @@ class UnitCost:
     backward_comm: float = 0.0
     kept: int = 0  # bytes that forward keeps for backward
     given: int = 0  # of these, what it gives to the next unit
+    working: int = 0  # bytes of what else there is at most, while it runs or its backward does
+    at_weights: int = 0  # the same while weights are read, or their gradients made
     weights: int = 0  # bytes of parameters
+    largest: int = 0  # of the largest of these
     persistent: int = 0  # bytes of parameters, buffers and copies in half precision
     low: int = 0  # bytes of weights as steps read them
     gradients: int = 0  # bytes of the weights' gradients as backward makes them
@@ -72,9 +76,10 @@ class _Reading:
         first = order[0] if order else ""
         seconds, passing = self._seconds(first), self._passing(first)
         kept = self._kept(first)
+        working, at_weights = self._working(first, kept, order)
         given = self._given(first)
         activations = unit_activations(self.program, self.captured, self._unit, self.tasks)
-        weights, persistent, low = self._weights(first)
+        weights, largest, persistent, low = self._weights(first)
         gradients: dict[str, int] = {}
         apart: dict[str, int] = {}
         by_products = {value.number for _, value in accumulate_products(self.captured).carried}
@@ -91,7 +96,8 @@ class _Reading:
             forward, forward_comm, backward, backward_comm = seconds.get(like, (0.0,) * 4)
             found[name] = UnitCost(
                 forward, backward, forward_comm, backward_comm,
-                kept.get(like, 0), given.get(like, 0), weights.get(like, 0),
+                kept.get(like, 0), given.get(like, 0), working.get(like, 0),
+                at_weights.get(like, 0), weights.get(like, 0), largest.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
                 apart.get(like, 0),
                 passing.get(like, 0.0), tuple(activations.get(like, ())),
@@ -206,6 +212,45 @@ class _Reading:
             found[owner[number]] = found.get(owner[number], 0) + size[number]
         return found
 
+    def _working(
+        self, first: str, kept: Mapping[str, int], order: Sequence[str]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """By unit, the most bytes beside what the units up to it keep, and beside gradients.
+
+        At any step; and at those that read weights, or make their gradients.
+        """
+        steps = [step for step in self.program.steps if step.scope != UPDATE]
+        updates = [step for step in self.program.steps if step.scope == UPDATE]
+        roots = roots_of(self.program.steps, in_place=True)
+        weights = {variable.value.number for variable in self.program.variables}
+        read = {value.number for step in updates for value in step.reads()}
+        gradients = {roots.get(number, number) for number in read}
+        wanted = {value.number for value in self.program.wanted()}
+        ends = gradients | {roots.get(number, number) for number in wanted}
+        last: dict[int, int] = {}
+        for index, step in enumerate(steps):
+            values = (*step.reads(), *step.outputs)
+            last.update((roots.get(value.number, value.number), index) for value in values)
+        over: dict[int, list[int]] = {}
+        for number, index in last.items():
+            over.setdefault(index, []).append(number)
+        before = dict(zip(order, accumulate(kept.get(unit, 0) for unit in order), strict=True))
+        size: dict[int, int] = {}
+        found: dict[str, int] = {}
+        reading: dict[str, int] = {}
+        live = 0
+        for index, (unit, step) in enumerate(self._placed(steps, first)):
+            made = {value.number: value for value in step.outputs if value.number not in roots}
+            for number in made.keys() - ends:
+                size[number] = local_bytes(made[number].meta, 0)
+                live += size[number]
+            more = live - before.get(unit, 0)
+            found[unit] = max(found.get(unit, 0), more)
+            if made.keys() & gradients or any(value.number in weights for value in step.reads()):
+                reading[unit] = max(reading.get(unit, 0), more)
+            live -= sum(size.pop(number, 0) for number in over.get(index, ()))
+        return found, reading
+
     def _given(self, first: str) -> dict[str, int]:
         """By unit, the bytes that the forward of a later unit reads of what it makes."""
         owner: dict[int, str] = {}
@@ -226,9 +271,13 @@ class _Reading:
                     owner[value.number] = owner[source.number]
         return {unit: max(values.values()) for unit, values in read.items()}
 
-    def _weights(self, first: str) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        """By unit, the bytes of parameters, of all that persists but states, and as steps read."""
+    def _weights(self, first: str) -> tuple[dict[str, int], ...]:
+        """By unit, the bytes of parameters, of the largest, of all that persists, and as read.
+
+        What the optimizer keeps is in none of them.
+        """
         weights: dict[str, int] = {}
+        largest: dict[str, int] = {}
         persistent: dict[str, int] = {}
         low: dict[str, int] = {}
         param_of = {id(copy.tensor): copy.param for copy in self.program.copies}
@@ -241,9 +290,10 @@ class _Reading:
             persistent[unit] = persistent.get(unit, 0) + nbytes
             if id(variable.tensor) in trained:
                 weights[unit] = weights.get(unit, 0) + nbytes
+                largest[unit] = max(largest.get(unit, 0), nbytes)
             if id(param) in trained and (param is not variable.tensor or id(param) not in copied):
                 low[unit] = low.get(unit, 0) + nbytes
-        return weights, persistent, low
+        return weights, largest, persistent, low
 
     def _reader(self, value: Value, first: str) -> str:
         """The unit that reads an input first, through views and boxings."""
