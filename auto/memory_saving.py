@@ -30,9 +30,13 @@ class SavingStep:
 def saving_steps(units: Mapping[str, UnitCost]) -> list[SavingStep]:
     """What the activations of units can be made again by, the cheapest first."""
     found = []
+    known: dict[int, tuple[Recomputation, ...]] = {}  # layers alike have one list of activations
     for name, unit in units.items():
+        choices = known.get(id(unit.activations))
+        if choices is None:
+            choices = known[id(unit.activations)] = recomputations(unit.activations)
         before = NOTHING
-        for choice in recomputations(unit.activations):
+        for choice in choices:
             freed, seconds = choice.freed - before.freed, choice.time - before.time
             found.append(SavingStep(name, choice, freed, seconds, seconds / freed))
             before = choice

@@ -10,7 +10,7 @@ over bytes. Sources: Everett, "Generalized Lagrange multiplier method" (1963); J
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -72,7 +72,8 @@ def recomputations(activations: tuple[Activation, ...]) -> tuple[Recomputation, 
     ('up.linear',) 100 1.0
     () 400 10.0
     """
-    if not any(each.needed for each in activations):
+    activations = _of_use(activations)
+    if not activations:
         return ()
     choices = _Choices(activations)
     found = choices.between(choices.most(), choices.least())
@@ -83,6 +84,23 @@ def recomputations(activations: tuple[Activation, ...]) -> tuple[Recomputation, 
         if last or each.freed - before > _WORTH * found[-1].freed:
             kept.append(each)
     return _convex(kept)
+
+
+def _of_use(activations: Sequence[Activation]) -> tuple[Activation, ...]:
+    """Those that backward reads, and those that they follow from."""
+    used: set[int] = set()
+    for number in reversed(range(len(activations))):
+        if activations[number].needed or number in used:
+            used.update((number, *activations[number].reads))
+    place = {number: at for at, number in enumerate(sorted(used))}
+    return tuple([
+        replace(
+            activations[number],
+            reads=tuple([place[other] for other in activations[number].reads]),
+            reads_rest=tuple([place[other] for other in activations[number].reads_rest]),
+        )
+        for number in place
+    ])  # fmt: skip
 
 
 class _Choices:

@@ -78,7 +78,8 @@ class _Reading:
         kept = self._kept(first)
         working, at_weights = self._working(first, kept, order)
         given = self._given(first)
-        activations = unit_activations(self.program, self.captured, self._unit, self.tasks)
+        made = unit_activations(self.program, self.captured, self._unit, self.tasks)
+        activations = {unit: tuple(each) for unit, each in made.items()}
         weights, largest, persistent, low = self._weights(first)
         gradients: dict[str, int] = {}
         apart: dict[str, int] = {}
@@ -100,7 +101,7 @@ class _Reading:
                 at_weights.get(like, 0), weights.get(like, 0), largest.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
                 apart.get(like, 0),
-                passing.get(like, 0.0), tuple(activations.get(like, ())),
+                passing.get(like, 0.0), activations.get(like, ()),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
