@@ -97,24 +97,10 @@ class Estimator:
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
             fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
-            kept = sum(stages[at].kept for at in own)
-            gathered = _gathered(c, stages, own)
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
-            always = fixed + before + (held + _waiting(c, mesh)) * kept
-            need = always + max(stages[at].working.with_gathered(gathered) for at in own)
             units = {name: costs.units[name] for at in own for name in parts[at]}
-            steps: Sequence[SavingStep] = ()
-            if need > budget:
-                need = always + max(stages[at].remaking.with_gathered(gathered) for at in own)
-                steps = self._saving_steps(c, units)
-            share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
-            saving = MemorySaving(units, need, share * held)
-            if c.schedule is None and self.offloads:
-                saving.recompute(steps, budget, copy_price(self.hardware))
-                saving.offload(self.hardware, budget)
-                offloaded, copied = saving.offloaded, saving.copied
-            saving.recompute(steps, budget)
-            need = saving.need
+            saving = self._saved(c, mesh, stages, own, fixed + before, units, budget)
+            offloaded, copied, need = saving.offloaded, saving.copied, saving.need
             recomputed |= saving.recomputed
             for at in own:
                 done = [saving.recomputed[name] for name in parts[at] if name in saving.recomputed]
@@ -126,10 +112,12 @@ class Estimator:
             groups = self._reserved(c) - self.hardware.context_bytes  # at least none
             made = min(gradients, sum(stages[at].weights for at in own))
             least.append(int(fixed - groups + max(made, (held - 1) * given)))
+            kept = sum(stages[at].kept for at in own)
             largest = max(stages[at].largest for at in own)
-            excess = fixed + held * kept - largest - gathered - budget
+            excess = fixed + held * kept - largest - _gathered(c, stages, own) - budget
             staged = c.schedule is not None
-            certain.append(seconds_to_free(excess / held, steps) if staged else 0.0)
+            steps = self._saving_steps(c, units) if staged and excess > 0 else ()
+            certain.append(seconds_to_free(excess / held, steps))
         order = [name for part in parts for name in part]
         seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
         seconds += c.micro_batches * copied * copy_price(self.hardware)
@@ -141,6 +129,31 @@ class Estimator:
             c, parts, tuple(names), saved, offloaded, seconds, bound, max(memory), max(least),
             tuple(heavy),
         )  # fmt: skip
+
+    def _saved(
+        self,
+        c: Candidate,
+        mesh: int,
+        stages: Sequence[Stage],
+        own: Sequence[int],
+        beside: float,
+        units: Mapping[str, UnitCost],
+        budget: float,
+    ) -> MemorySaving:
+        """What a mesh makes again or offloads, so that it fits with so many bytes beside it."""
+        held, gathered = _held(c, mesh), _gathered(c, stages, own)
+        beside += (held + _waiting(c, mesh)) * sum(stages[at].kept for at in own)
+        need = beside + max(stages[at].working.with_gathered(gathered) for at in own)
+        if need <= budget:
+            return MemorySaving(units, need)
+        need = beside + max(stages[at].remaking.with_gathered(gathered) for at in own)
+        share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
+        saving, steps = MemorySaving(units, need, share * held), self._saving_steps(c, units)
+        if c.schedule is None and self.offloads:
+            saving.recompute(steps, budget, copy_price(self.hardware))
+            saving.offload(self.hardware, budget)
+        saving.recompute(steps, budget)
+        return saving
 
     def _saving_steps(self, c: Candidate, units: Mapping[str, UnitCost]) -> list[SavingStep]:
         key = c.tensor, c.layouts, c.rows, tuple(units)

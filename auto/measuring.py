@@ -22,11 +22,11 @@ from ..graph.job_summary import alike, metas_of
 from ..graph.memory_traffic import local_bytes
 from ..graph.simulator.rank_work import Tasks
 from ..nn.module import Module
-from .model_units import Units, shortened, units_of
+from .model_units import ROOT, Units, shortened, units_of
 from .searched_layouts import choose_layouts, rules_of
 from .strategy import Strategy, style_of
 from .training_task import Task
-from .unit_costs import ROOT, UnitCosts, read_costs
+from .unit_costs import UnitCosts, read_costs
 
 R = TypeVar("R")
 

@@ -28,7 +28,7 @@ class SavingStep:
 
 
 def saving_steps(units: Mapping[str, UnitCost]) -> list[SavingStep]:
-    """What the activations of units can be made again by, the cheapest first."""
+    """The choices of all units, each from the one before it, the cheapest first."""
     found = []
     known: dict[int, tuple[Recomputation, ...]] = {}  # layers alike have one list of activations
     for name, unit in units.items():

@@ -11,6 +11,7 @@ from ..nn.module import Module
 
 Kind: TypeAlias = object  # equal for modules that compute the same
 
+ROOT = "model"  # the name under which a step's graph has its model
 _EACH = 3  # modules of each kind that the smaller model keeps
 _WORTH = 4  # modules fewer for which another model is made
 
@@ -23,6 +24,11 @@ class Units:
     like: dict[str, str]
     layers: str | None  # the container that most of them are in
     present: tuple[str, ...]  # the units that the smaller model has
+
+    @property
+    def first_layer(self) -> str:
+        """The first entry of that container, which is the same one in the smaller model."""
+        return f"{self.layers}.0" if self.layers else "0"
 
 
 def units_of(model: Module) -> Units:

@@ -10,6 +10,7 @@ from ..graph.memory_traffic import local_bytes
 from ..graph.passes.cse import eliminate_common
 from ..graph.saved_activations import ActivationNames, is_activation
 from ..graph.simulator.rank_work import Tasks
+from .model_units import ROOT
 from .recomputation import Activation
 
 UnitOf: TypeAlias = Callable[[str], "str | None"]  # of a module's path, where it is in one
@@ -79,7 +80,7 @@ def _names(captured: Program, unit_of: UnitOf) -> dict[int, str]:
         if unit is None or step.backward or not is_activation(step, outside):
             continue
         if unit not in counted:
-            counted[unit] = ActivationNames(step.scope[: step.scope.index(unit) + len(unit)])
+            counted[unit] = ActivationNames(f"{ROOT}.{unit}")
         name = counted[unit].name(step.scope, step.name)
         found.update((value.number, name) for value in step.outputs)
     return found

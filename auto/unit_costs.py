@@ -12,11 +12,9 @@ from ..graph.passes.accumulate_products import accumulate_products
 from ..graph.simulator.event_simulation import run
 from ..graph.simulator.program_tasks import add_program
 from ..graph.simulator.rank_work import Tasks
-from .model_units import Units
+from .model_units import ROOT, Units
 from .recomputation import Activation
 from .unit_activations import roots_of, unit_activations
-
-ROOT = "model"  # the name under which a step's graph has its model
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,8 @@ class _Reading:
         found = {}
         for name in self.units.names or ("",):
             like = self.units.like.get(name, name)
+            # The first layer may begin in a way of its own; in the smaller model it is the same.
+            own = name if name == self.units.first_layer else like
             forward, forward_comm, backward, backward_comm = seconds.get(like, (0.0,) * 4)
             found[name] = UnitCost(
                 forward, backward, forward_comm, backward_comm,
@@ -101,7 +101,7 @@ class _Reading:
                 at_weights.get(like, 0), weights.get(like, 0), largest.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
                 apart.get(like, 0),
-                passing.get(like, 0.0), activations.get(like, ()),
+                passing.get(like, 0.0), activations.get(own, ()),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
