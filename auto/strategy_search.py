@@ -178,8 +178,11 @@ class _Search:
             if each.candidate in self.done:
                 continue
             late = time.perf_counter() - self.start > self.time_limit
-            if best is None and late and tried and each.memory > self.budget:
-                break
+            if best is None and late and tried and not self.thorough:
+                if each.memory > self.budget or tried > self.simulations:
+                    break
+                if tried == self.simulations:  # the last one: that which needs least memory
+                    each = min(order, key=lambda e: (e.candidate in self.done, e.memory))
             if best is not None:
                 enough = tried >= self.simulations or late
                 unlikely = tried >= first and each.seconds * least >= best.seconds
