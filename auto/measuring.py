@@ -15,7 +15,6 @@ from ..engine.cluster import planning
 from ..engine.sbp import NdSbp, broadcast
 from ..errors import OnefoldError
 from ..graph.compiled_graph import Compiled
-from ..graph.garbage import uncollected
 from ..graph.hardware import Hardware
 from ..graph.ir import Program
 from ..graph.job_summary import alike, metas_of
@@ -72,14 +71,13 @@ class Measuring:
 
         Where it cannot run, since it counts on all of its layers, the whole one takes its place.
         """
-        with uncollected():
-            try:
-                return of(strategy, rows, self._small, self._small_units)
-            except Exception:
-                if self._small_units is self._whole_units:
-                    raise
-                self._small, self._small_units = self._whole, self._whole_units
-                return of(strategy, rows, self._small, self._small_units)
+        try:
+            return of(strategy, rows, self._small, self._small_units)
+        except Exception:
+            if self._small_units is self._whole_units:
+                raise
+            self._small, self._small_units = self._whole, self._whole_units
+            return of(strategy, rows, self._small, self._small_units)
 
     def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
         with planning(strategy.size):

@@ -15,6 +15,7 @@ from ..distributed.world import world
 from ..engine.cluster import planning
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldValueError
+from ..graph.garbage import uncollected
 from ..graph.hardware import Hardware, read
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.memory_traffic import readable
@@ -68,9 +69,9 @@ def search(
     dtype of mixed precision. `memory` are the bytes of each rank, by default those of the hardware.
 
     Stages, the sizes of the data and tensor axes, micro-batches, schedules, ZeRO, the split of the
-    sequence, and which layers are recomputed or offloaded are chosen together. A tensor axis splits
-    layers as `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM does, or
-    as the exact search over layouts of parameters and ops finds that it takes less time.
+    sequence, and which activations are recomputed or offloaded are chosen together. A tensor axis
+    splits layers as `plan` says (`onefold.parallel`). Without one it splits them as Megatron-LM
+    does, or as the exact search over layouts of parameters and ops finds that it takes less time.
 
     Every candidate is estimated in closed form. The most promising are compiled as the cluster
     would, with memory, and simulated: at most `simulations`, for `time_limit` seconds, and while
@@ -91,7 +92,7 @@ def search(
     >>> found.strategy.size, found.seconds >= found.lower_bound > 0
     (4, True)
     """
-    return _Search(
+    wanted = _Search(
         task_of(build_model, batch, loss, optimizer, amp, device),
         integer("search: size", world().size if size is None else size, least=1),
         read(hardware),
@@ -101,7 +102,9 @@ def search(
         integer("search: simulations", simulations, least=1),
         switch("search: thorough", thorough),
         time_limit,
-    ).run()
+    )
+    with uncollected():  # there is little garbage, and much that is alive
+        return wanted.run()
 
 
 class _Search:
