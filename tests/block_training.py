@@ -1,5 +1,7 @@
 """A net of three blocks, trained eagerly and as a graph, in several layouts."""
 
+import math
+
 import onefold as flow
 from onefold import nn, sbp
 
@@ -81,3 +83,12 @@ def graph_training(graph, inputs):
     flow.manual_seed(8)
     losses = [graph(x).item() for x in inputs]
     return losses, state_of(graph.model)
+
+
+def bytes_kept(program):
+    """The bytes of the values that the forward steps make and the backward steps read."""
+    forward = {v.number: v for s in program.steps if not s.backward for v in s.outputs}
+    read = {v.number for s in program.steps if s.backward for v in s.reads()}
+    return sum(
+        math.prod(v.meta.shape) * v.meta.dtype.itemsize for n, v in forward.items() if n in read
+    )

@@ -222,6 +222,22 @@ def test_no_strategy_written_by_hand_is_faster(name, size):
     assert best.seconds <= min(times) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("size", "memory"), [(1, 80), (1, 4), (4, 80), (4, 2), (8, 4)])
+def test_estimates_of_memory_are_near_what_plans_need(size, memory):
+    tokens = flow.empty(64, 1024, dtype=flow.int64, device="meta")
+    task = task_of(
+        lambda: LanguageModel(GPTBlock, vocabulary=4096, width=1024), (tokens, tokens), loss_of,
+        flow.optim.AdamW, flow.bfloat16, "cuda",
+    )  # fmt: skip
+    search = _Search(task, size, H100, memory * 2**30, None, ("1f1b", "zb-h1"), 8, False, 60.0)
+    assert search.run().best
+    needed = {strategy: priced.memory for strategy, priced in search.priced.items()}
+    for strategy, found in (needed | search.unfit).items():
+        estimate = search.estimates[strategy]
+        plain = not strategy.recomputed and not strategy.layout_search
+        assert estimate.memory == pytest.approx(found, rel=0.03 if plain else 0.2), strategy
+
+
 def test_the_driver_and_communicators_take_memory():
     least = H100.context_bytes + H100.communicator_bytes
     assert search("MLP", 4, hardware=H100).memory > least > search("MLP", 4).memory

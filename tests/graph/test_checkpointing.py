@@ -1,9 +1,15 @@
 """Checkpointed modules of a graph: eager's bits, their activations made again instead of kept."""
 
-import math
-
 import pytest
-from block_training import LAYOUTS, Train, data, eager_training, graph_training, made
+from block_training import (
+    LAYOUTS,
+    Train,
+    bytes_kept,
+    data,
+    eager_training,
+    graph_training,
+    made,
+)
 
 import onefold as flow
 from onefold import nn, profiler
@@ -14,15 +20,6 @@ def checkpoint_blocks(model):
     for block in model.blocks:
         block.to(nn.graph.GraphModule).activation_checkpointing = True
     return model
-
-
-def bytes_kept(program):
-    """The bytes of the values that the forward steps make and the backward steps read."""
-    forward = {v.number: v for s in program.steps if not s.backward for v in s.outputs}
-    read = {v.number for s in program.steps if s.backward for v in s.reads()}
-    return sum(
-        math.prod(v.meta.shape) * v.meta.dtype.itemsize for n, v in forward.items() if n in read
-    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

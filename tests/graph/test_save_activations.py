@@ -1,9 +1,15 @@
 """Selective checkpointing: eager's bits whatever is saved, and what is saved is not made again."""
 
-import math
-
 import pytest
-from block_training import LAYOUTS, Train, data, eager_training, graph_training, made
+from block_training import (
+    LAYOUTS,
+    Train,
+    bytes_kept,
+    data,
+    eager_training,
+    graph_training,
+    made,
+)
 from hypothesis import given, settings, strategies as st
 
 import onefold as flow
@@ -33,13 +39,6 @@ def steps_of(graph, block):
 def made_again(graph, block=1):
     names = ActivationNames(f"model.blocks.{block}")
     return [names.name(step.scope, step.name) for step in steps_of(graph, block) if step.again]
-
-
-def bytes_kept(program):
-    """The bytes of the values that the forward steps make and the backward steps read."""
-    forward = {v.number: v for s in program.steps if not s.backward for v in s.outputs}
-    read = {v.number for s in program.steps if s.backward for v in s.reads()}
-    return sum(math.prod(forward[n].meta.shape) * 4 for n in forward.keys() & read)
 
 
 @settings(max_examples=25)
