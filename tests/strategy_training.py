@@ -2,6 +2,17 @@
 
 import onefold as flow
 
+# How tensor parallelism splits a GPT, by the names of parameters.
+TABLE = (
+    ("*norm*", "replicate"),
+    ("*ln_*", "replicate"),
+    ("embed_tokens.*", "vocab"),
+    ("*c_attn.*", "column"),
+    ("*c_fc.*", "column"),
+    ("*c_proj.*", "row"),
+    ("lm_head.*", "column"),
+)
+
 
 def adamw(model):
     return flow.optim.AdamW(model.parameters(), lr=0.05)

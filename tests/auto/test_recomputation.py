@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from strategy_training import TABLE
 from transformer_models import GPTBlock, LanguageModel, LlamaBlock, loss_of
 
 import onefold as flow
@@ -121,15 +122,6 @@ def bytes_kept(program):
     return sum(local_bytes(made[n].meta, 0) for n in made.keys() & read)
 
 
-TABLE = (
-    ("*norm*", "replicate"),
-    ("*ln_*", "replicate"),
-    ("embed_tokens.*", "vocab"),
-    ("*c_attn.*", "column"),
-    ("*c_fc.*", "column"),
-    ("*c_proj.*", "row"),
-    ("lm_head.*", "column"),
-)
 STRATEGIES = {
     "GPT": (GPTBlock, Strategy(1, device="cpu")),
     "Llama": (LlamaBlock, Strategy(1, device="cpu")),

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from launched import run_ranks
-from strategy_training import adamw, from_code, layouts, on_one_device, trained
+from strategy_training import TABLE, adamw, from_code, layouts, on_one_device, trained
 from transformer_models import GPTBlock, LanguageModel, loss_of
 
 import onefold as flow
@@ -16,15 +16,6 @@ from onefold.errors import OnefoldTypeError, OnefoldValueError
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
 
-TABLE = (
-    ("*norm*", "replicate"),
-    ("*ln_*", "replicate"),
-    ("embed_tokens.*", "vocab"),
-    ("*c_attn.*", "column"),
-    ("*c_fc.*", "column"),
-    ("*c_proj.*", "row"),
-    ("lm_head.*", "column"),
-)
 BY_NAME = (
     ("embed_tokens.weight", "S1"),
     ("*.c_attn.weight", "S0"),
