@@ -103,11 +103,13 @@ class Capture(CapturedValues):
             if view is not None and view.stage_placement is not None:
                 args = tree_map(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not where.checkpointed:
-                saved = SavedActivations(view.saved_activations, where.scope)
+                names = view.saved_activations
+                saved = SavedActivations(names, where.scope) if names else None
                 block = partial(self._checkpoint, where, saved)
                 repeatable = Repeatable(self.mutations, forward, block)
                 result = checkpoint(repeatable, *args, **kwargs)
-                saved.check()
+                if saved is not None:
+                    saved.check()
                 return result
             return forward(*args, **kwargs)
 
@@ -121,7 +123,7 @@ class Capture(CapturedValues):
             self.where = before
 
     def _checkpoint(
-        self, where: SourceLocation, saved: SavedActivations
+        self, where: SourceLocation, saved: SavedActivations | None
     ) -> AbstractContextManager[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         there = replace(

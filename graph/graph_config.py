@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,7 +266,7 @@ class GraphModule:
         return self._saved
 
     @saved_activations.setter
-    def saved_activations(self, names: Iterable[str]) -> None:
+    def saved_activations(self, names: Sequence[str]) -> None:
         self._saved = strings("saved_activations", names)
 
     @property
