@@ -1,15 +1,18 @@
 """Calibration: what it measures is fitted as written, bounded in time, and a file that is read."""
 
 import time
+from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from launched import run_ranks
 
 from onefold.errors import OnefoldRuntimeError
 from onefold.graph.calibrate.__main__ import main
 from onefold.graph.calibrate.calibration import Calibration
-from onefold.graph.calibrate.link_probes import slowdown
+from onefold.graph.calibrate.link_probes import LinkProbes, fitted_link, slowdown
 from onefold.graph.calibrate.sample_step import sample_step
 from onefold.graph.calibrate.turns import Budget, Repeated, average, fitted, take, turn, usual
 from onefold.graph.hardware import THIS_MACHINE, Curve, read
@@ -43,6 +46,27 @@ def test_contention():
     assert slowdown(2.0, 5.0, 5.0) == 1.0  # all of it was hidden
     assert slowdown(2.0, 5.0, 7.0) == 8.0  # nothing was
     assert slowdown(2.0, 5.0, 4.0) == 1.0
+
+
+@given(times=st.lists(st.floats(1e-7, 10.0), min_size=8, max_size=8))
+def test_a_link_of_any_times_is_read(times, tmp_path_factory):
+    link = fitted_link(times[0], times[1], times[2:])
+    hardware = replace(read("cpu"), links=(link,))
+    path = tmp_path_factory.mktemp("hardware") / "any.toml"
+    path.write_text(as_toml(hardware))
+    assert read(path) == hardware
+
+
+def test_a_collective_takes_no_less_than_its_host():
+    def ranks():
+        probes = LinkProbes()
+        turn(probes.probes())
+        probes._layer = Mock(seconds=1.0)  # longer than the layers before any of the collectives
+        return probes.link()
+
+    for link in run_ranks(2, ranks):
+        assert link.launch > 0
+        assert link.bandwidth > 0
 
 
 def test_probes_take_turns_while_there_is_time():
