@@ -168,7 +168,6 @@ def compile_graph(
     debug = state.debug
     debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
-    _check_offloading(ranks, state)
     micro_batches = config.micro_batches
     whole = whole_inputs(build, *given, set(config.whole_inputs))
 
@@ -209,17 +208,6 @@ def compile_graph(
     stored.store(program.variables, chosen)
     debug.finish(program)
     return compiled
-
-
-def _check_offloading(ranks: Sequence[frozenset[int]], state: State) -> None:
-    """Raise OnefoldRuntimeError where a graph with stages is to keep activations on the host."""
-    for module, view in state.views.items():
-        if ranks and view.activation_offloading:
-            raise OnefoldRuntimeError(
-                f"{state.paths[module] or 'a module'} has activation_offloading, which graphs with "
-                "stages do not support: a schedule decides there when activations are kept; set "
-                "its activation_checkpointing instead, or leave set_stage out"
-            )
 
 
 def _capture(

@@ -21,14 +21,15 @@ def host_copies(
 
     They make the values `made`: the copy on the host, the same when nothing needs `value` any more,
     the one on the device, and the same when it is there. The first two steps belong to the module
-    of `maker`, the others to that of `reader`.
+    and stage of `maker`, and to forward; the others to those of `reader`, and to backward.
     """
     kept, away, fetched, there = made
     copy = _HostCopy()
     offload = _step(OFFLOAD, copy.offload, (value,), kept, maker, note="on the host")
     release = _step(RELEASE, copy.release, (kept, value), away, maker)
-    fetch = _step(FETCH, copy.begin, (away,), fetched, reader, note="from the host")
-    wait = _step(WAIT, copy.end, (fetched,), there, reader)
+    back = replace(reader, backward=True)
+    fetch = _step(FETCH, copy.begin, (away,), fetched, back, note="from the host")
+    wait = _step(WAIT, copy.end, (fetched,), there, back)
     return offload, replace(release, aliases=True), fetch, replace(wait, aliases=True)
 
 
@@ -37,7 +38,7 @@ def _step(
 ) -> ProgramStep:
     return ProgramStep(
         origin, origin, given, (), (made,), run, scope=near.scope, backward=near.backward,
-        again=near.again, line=near.line, micro_batch=near.micro_batch, note=note,
+        again=near.again, stage=near.stage, line=near.line, micro_batch=near.micro_batch, note=note,
     )  # fmt: skip
 
 

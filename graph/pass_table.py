@@ -111,6 +111,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(fuse_channel_sums),
     Pass(fuse_dropout),
     Pass(fuse_norms),
+    Pass(offload_activations, when=lambda c: bool(c.ranks)),
     Pass(
         unroll,
         lambda c: {"metas": c.metas, "count": c.config.micro_batches, "whole": c.whole},

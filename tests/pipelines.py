@@ -28,6 +28,7 @@ class Spec:
     dropout: float = 0.0
     boxed: bool = True  # whether the model calls to_global itself, or leaves that to set_stage
     frozen: tuple[int, ...] = field(default=())  # stages whose weights are not trained
+    offloaded: tuple[int, ...] = field(default=())  # those whose activations wait on the host
 
 
 class Centre(nn.Module):
@@ -77,7 +78,9 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block(spec, i) for i in range(len(spec.meshes)))
         for stage, block in enumerate(self.blocks):
             if staged:
-                block.to(nn.graph.GraphModule).set_stage(stage, block.where)
+                view = block.to(nn.graph.GraphModule)
+                view.set_stage(stage, block.where)
+                view.activation_offloading = stage in spec.offloaded
             if stage in spec.frozen:
                 for parameter in block.parameters():
                     parameter.requires_grad_(False)

@@ -122,8 +122,8 @@ class LinkProbes:
 def fitted_link(gather: float, reduce: float, sized: Sequence[float]) -> Link:
     """The link of two ranks, from seconds of a small all-gather and of all-reduces by size.
 
-    >>> fitted_link(3e-5, 4e-5, [4e-5, 5e-5, 1e-4, 2e-4, 6e-4, 2e-3]).latency
-    1e-05
+    >>> fitted_link(3.0, 4.0, [4.0, 5.0, 10.0, 20.0, 60.0, 200.0]).latency
+    1.0
     """
     latency = min(max(reduce - gather, 0.0), gather / 2)
     begin = gather - latency

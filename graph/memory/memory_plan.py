@@ -136,9 +136,9 @@ def _on_device(
     if not copies:
         return buffers, ()
     # The key of a buffer begins with the number of the value that it was made for.
-    away = {(value.number, None) for step in copies for value in step.outputs}
-    here = [buffer for buffer in buffers if buffer.key not in away]
-    return here, [buffer for buffer in buffers if buffer.key in away]
+    away = {value.number for step in copies for value in step.outputs}
+    here = [buffer for buffer in buffers if buffer.key[0] not in away]
+    return here, [buffer for buffer in buffers if buffer.key[0] in away]
 
 
 def _check_rank(program: Program, rank: int) -> None:

@@ -30,6 +30,7 @@ class Copy:
     needed: int  # the first step after that needs it
     seconds: float  # of the copy, either way
     turn: int  # the step before which its memory must be free, such as the first of backward
+    earliest: int = 0  # the first step before which the copy back can begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns]:
     begins = [0.0, *accumulate(steps)]
     done, begun = _done(begins, copies), _begun(begins, copies)
     return [
-        Turns(released, min(max(fetched, released), copy.needed))
+        Turns(released, min(max(fetched, released, copy.earliest), copy.needed))
         for copy, released, fetched in zip(copies, done, begun, strict=True)
     ]
 

@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from ..host_copies import host_copies
 from ..ir import Program, ProgramStep, Value
+from ..stages.assign_stages import crosses, is_backward
 from .copy_schedule import Copy, Turns, copy_seconds, schedule, seconds_of
 
 _SOON = 9  # steps in which a value is needed again: it stays
@@ -24,10 +25,12 @@ def offload_activations(program: Program) -> Program:
     first use in backward, by the modelled times of the steps before (`copy_schedule.py`). Views of
     it are made again there. What is wanted at the end, or needed again too soon, stays. No bit of a
     result changes: strides are kept, too.
+
+    With stages the copies of a stage to the host are beside its forward of a micro-batch, and those
+    back beside its backward. What goes to other stages stays.
     """
     if not any(step.offloaded for step in program.steps):
         return program
-    found = _Activations(program)
     numbers = program.free_numbers()
     behind: dict[int, list[ProgramStep]] = defaultdict(list)
     # Copies go one after the other, and so do the steps at one place that begin them or wait.
@@ -35,22 +38,25 @@ def offload_activations(program: Program) -> Program:
     fetches: dict[int, list[tuple[int, ProgramStep]]] = defaultdict(list)
     before: dict[int, list[ProgramStep]] = defaultdict(list)
     renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
-    for each, turns in found.offloaded([seconds_of(step) for step in program.steps]):
-        value, needed = each.value, each.needed
-        kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
-        made = kept, away, fetched, there
-        offload, release, fetch, wait = host_copies(value, made, each.maker, program.steps[needed])
-        behind[each.last].append(offload)
-        releases[turns.released].append((each.last, release))
-        fetches[turns.fetched].append((needed, fetch))
-        before[needed].append(wait)
-        same = {value.number: there}
-        for step in found.views_read(each):
-            new = tuple([Value(next(numbers), view.meta) for view in step.outputs])
-            again = replace(step.substitute(same), outputs=new, backward=True)
-            before[needed].append(again)
-            same |= {old.number: view for old, view in zip(step.outputs, new, strict=True)}
-        renamed[needed] |= same
+    for run in _runs(program):
+        found = _Activations(program, run)
+        for each, turns in found.offloaded():
+            value, last, needed = each.value, run.at[each.last], run.at[each.needed]
+            kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
+            made = kept, away, fetched, there
+            reader = program.steps[needed]
+            offload, release, fetch, wait = host_copies(value, made, each.maker, reader)
+            behind[last].append(offload)
+            releases[run.at[turns.released]].append((last, release))
+            fetches[run.at[turns.fetched]].append((needed, fetch))
+            before[needed].append(wait)
+            same = {value.number: there}
+            for step in found.views_read(each):
+                new = tuple([Value(next(numbers), view.meta) for view in step.outputs])
+                again = replace(step.substitute(same), outputs=new, backward=True)
+                before[needed].append(again)
+                same |= {old.number: view for old, view in zip(step.outputs, new, strict=True)}
+            renamed[needed] |= same
     steps: list[ProgramStep] = []
     now: dict[int, Value] = {}
     for index, step in enumerate(program.steps):
@@ -61,46 +67,75 @@ def offload_activations(program: Program) -> Program:
     return replace(program, steps=steps)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Steps that run one after the other, and between which copies can be."""
+
+    at: Sequence[int]  # their indices in the program
+    backward: Sequence[bool]  # which of them are of backward
+    staged: bool = False  # whether other work may be between forward and backward
+
+
+def _runs(program: Program) -> Iterator[_Run]:
+    """The whole program, or with stages the forward and the backward of each."""
+    steps = program.steps
+    stages = sorted({step.stage for step in steps if step.stage is not None})
+    if not stages:
+        yield _Run(range(len(steps)), [step.backward for step in steps])
+        return
+    late = is_backward(program)
+    for stage in stages:
+        own = [at for at, step in enumerate(steps) if step.stage == stage and not crosses(step)]
+        behind = [at for at in own if late[at]]
+        ahead = [at for at in own if behind and at < behind[0]]
+        yield _Run([*ahead, *behind], [late[at] for at in (*ahead, *behind)], staged=True)
+
+
 @dataclass(slots=True)
 class _Activation:
     """A value with memory of its own, and the steps before backward that make views of it."""
 
     value: Value
     maker: ProgramStep
-    last: int  # the index of the last step before backward that needs it or a view
-    needed: int = -1  # the index of the first step of backward that does; -1: none yet
+    last: int  # the place in its run of the last step before backward that needs it or a view
+    needed: int = -1  # the place of the first step of backward that does; -1: none yet
     views: list[ProgramStep] = field(default_factory=list)
     stays: bool = False  # whether it must not leave the device
 
 
 class _Activations:
-    """What steps of modules with `activation_offloading` make for backward."""
+    """What steps of modules with `activation_offloading` make for backward, in one run."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, run: _Run) -> None:
+        self._run = run
         self._all: list[_Activation] = []
         self._of: dict[int, _Activation] = {}  # by number: it, or the one it is a view of
         self._follows = {value.number for value in program.inputs}  # what the inputs decide
-        self._read: dict[int, int] = {}  # by number, the index of the last step that reads it
-        self._backward = [at for at, step in enumerate(program.steps) if step.backward]
-        for index, step in enumerate(program.steps):
-            self._add(index, step)
+        self._read: dict[int, int] = {}  # by number, the place of the last step that reads it
+        self._backward = [place for place, late in enumerate(run.backward) if late]
+        self._steps = [program.steps[at] for at in run.at]
         ends = [*program.wanted(), *(value for pair in program.carried for value in pair)]
-        for step in program.steps:
+        places = {at: place for place, at in enumerate(run.at)}
+        for at, step in enumerate(program.steps):
+            if any(value.number in self._follows for value in step.reads()):
+                self._follows.update(value.number for value in step.outputs)
+            if at in places:
+                self._add(places[at], step)
+            else:
+                ends += step.reads()
             ends += step.writes if step.place is None else (step.place, *step.writes)
         self._keep(ends)
 
-    def offloaded(self, seconds: Sequence[float]) -> Iterator[tuple[_Activation, Turns]]:
-        """Those to keep on the host, in the order in which they are made, by the steps' seconds."""
+    def offloaded(self) -> Iterator[tuple[_Activation, Turns]]:
+        """Those to keep on the host, in the order in which they are made."""
         free = [each for each in self._all if not each.stays and each.needed > each.last + _SOON]
-        copies = [
-            Copy(
-                each.last,
-                each.needed,
-                copy_seconds(each.value.meta),
-                self._backward[bisect_right(self._backward, each.last)],
-            )
-            for each in free
-        ]
+        copies = []
+        for each in free:
+            turn = self._backward[bisect_right(self._backward, each.last)]
+            seconds = copy_seconds(each.value.meta)
+            earliest = turn if self._run.staged else 0
+            copies.append(Copy(each.last, each.needed, seconds, turn, earliest))
+        seconds = [seconds_of(step) for step in self._steps]
         yield from zip(free, schedule(seconds, copies), strict=True)
 
     def views_read(self, activation: _Activation) -> list[ProgramStep]:
@@ -120,21 +155,19 @@ class _Activations:
             if value.number in self._of:
                 self._of[value.number].stays = True
 
-    def _add(self, index: int, step: ProgramStep) -> None:
+    def _add(self, place: int, step: ProgramStep) -> None:
         reads = {value.number: value for value in step.reads()}
-        self._read.update(dict.fromkeys(reads, index))
-        if not reads.keys().isdisjoint(self._follows):
-            self._follows.update(value.number for value in step.outputs)
+        self._read.update(dict.fromkeys(reads, place))
         for number in reads:
             each = self._of.get(number)
             if each is None or each.needed >= 0:
                 continue
-            if step.backward:
-                each.needed = index
+            if self._run.backward[place]:
+                each.needed = place
             else:
-                each.last = index
+                each.last = place
         if not step.aliases:
-            self._begin(index, step)
+            self._begin(place, step)
         elif len(reads) > 1:  # in whose memory the result lies is not known
             self._keep(reads.values())
         else:
@@ -143,9 +176,9 @@ class _Activations:
                 if base.needed < 0:
                     base.views.append(step)
 
-    def _begin(self, index: int, step: ProgramStep) -> None:
+    def _begin(self, place: int, step: ProgramStep) -> None:
         """Note what a step makes in memory of its own, if it is an activation."""
-        for value in step.outputs if step.offloaded and not step.backward else ():
+        for value in step.outputs if step.offloaded and not self._run.backward[place] else ():
             if value.number in self._follows:
-                self._all.append(_Activation(value, step, index))
+                self._all.append(_Activation(value, step, place))
                 self._of[value.number] = self._all[-1]

@@ -16,6 +16,7 @@ from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
 from ..stages.stage_plan import OF_ALL
 from .comm_costs import CommCosts, Communication
+from .copies_beside import BEGINS, ENDS, CopiesBeside
 from .event_simulation import About, Stream, Task
 from .step_costs import Cost, StepCosts
 
@@ -30,6 +31,8 @@ class Amount:
     flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is computed again
     flop_again: float = 0.0
     moved: Communication = field(default_factory=Communication)  # by boxings
+    copied: float = 0.0  # seconds of copies to the host and back beside the steps
+    stalled: float = 0.0  # of `seconds`, those in which steps wait for copies
 
     def add(self, other: Amount) -> None:
         """Add another amount."""
@@ -37,6 +40,8 @@ class Amount:
         self.flop.update(other.flop)
         self.flop_again += other.flop_again
         self.moved += other.moved
+        self.copied += other.copied
+        self.stalled += other.stalled
 
     def compute(self, cost: Cost, again: bool) -> None:
         """Add a step; `again` says whether it is a repetition, of a checkpoint."""
@@ -50,6 +55,11 @@ class Amount:
         """Add a boxing."""
         self.seconds += communication.seconds
         self.moved += communication
+
+    def stall(self, seconds: float) -> None:
+        """Add a time in which a step waits for a copy."""
+        self.seconds += seconds
+        self.stalled += seconds
 
 
 @dataclass(slots=True)
@@ -155,10 +165,20 @@ class Tasks:
         return {index: find(index) for index in root if members[find(index)] > 1}
 
     def amount(self, steps: Iterable[ProgramStep], index: int) -> Amount:
-        """Steps one after the other, boxings too, where a rank takes part in them."""
+        """Steps one after the other, boxings too, where a rank takes part in them.
+
+        Copies to the host and back are beside them, as far as no step waits.
+        """
         found, costs, since = Amount(), self.works[index].costs, 0.0
+        copies = CopiesBeside(self.hardware.host_bandwidth, costs.rank)
         for step in steps:
             if index not in self.taking_part(step):
+                continue
+            if step.origin in BEGINS:
+                copies.begin(step, found.seconds)
+                continue
+            if step.origin in ENDS:
+                found.stall(copies.wait(step, found.seconds))
                 continue
             if step.start is not None:
                 boxing = self.boxing(step, index)
@@ -172,6 +192,7 @@ class Tasks:
             since += cost.seconds
             if step.name in OF_ALL:
                 found.communicate(self.number_of_all())
+        found.copied = copies.seconds
         return found
 
     def number_of_all(self) -> Communication:

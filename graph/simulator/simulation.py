@@ -215,8 +215,8 @@ def _group(
     plan = None if compiled is None else compiled.memory(work.rank)
     return RankTimes(
         ranks=work.ranks,
-        compute=done.seconds - done.moved.seconds,
-        communication=done.moved.seconds,
+        compute=done.seconds - done.moved.seconds - done.stalled,
+        communication=done.moved.seconds + done.copied,
         waiting=timeline.makespan - timeline.busy.get(index, 0.0),
         flop=dict(done.flop),
         flop_again=done.flop_again,

@@ -62,30 +62,38 @@ class _Adding:
         group = self.plan.group(work.rank)
         for each in () if group is None else self.plan.instructions[group]:
             if isinstance(each, Action):
-                seconds, received = self._action(index, each)
-                about = About(_KINDS[each.kind], nbytes=received, micro_batch=each.micro_batch)
-                number = self.tasks.add(index, "compute", str(each), seconds, about=about)
-                self.waiting.append((number, each))
+                self._act(index, each)
             elif each.kind == "send":
                 self._send(index, each)
             else:
                 self._begin(index, each)
 
-    def _action(self, index: int, action: Action) -> tuple[float, int]:
-        """The seconds of an action, which is noted as done, and the bytes that it receives."""
+    def _act(self, index: int, action: Action) -> None:
+        """Add an action, and beside it its copies to the host and back."""
         part, work = (action.kind, action.stage), self.tasks.works[index]
-        begins, staged = action.micro_batch == 0, self.staged
-        steps = staged.first(part) if begins else staged.segments[part]
+        begins = action.micro_batch == 0
+        steps = self.staged.first(part) if begins else self.staged.segments[part]
         found = self.amounts.get((index, id(steps)))
         if found is None:
             found = self.amounts[index, id(steps)] = self._amount(index, part, steps)
         work.done.add(found)
-        if begins:
-            return found.seconds, found.moved.received
-        if (index, part) not in self.additions:
-            sums = self.sums.get(part, ())
-            self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
-        return found.seconds + self.additions[index, part], found.moved.received
+        seconds = found.seconds
+        if not begins:
+            if (index, part) not in self.additions:
+                sums = self.sums.get(part, ())
+                self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
+            seconds += self.additions[index, part]
+        before = work.last.get("compute")
+        micro, received = action.micro_batch, found.moved.received
+        about = About(_KINDS[action.kind], nbytes=received, micro_batch=micro)
+        number = self.tasks.add(index, "compute", str(action), seconds, about=about)
+        self.waiting.append((number, action))
+        if found.copied:
+            about = About("copies", micro_batch=micro)
+            needs = () if before is None else (before,)
+            name = f"copies of {action}"
+            number = self.tasks.add(index, "copies", name, found.copied, needs, about=about)
+            self.waiting.append((number, action))
 
     def _amount(self, index: int, part: Part, steps: Sequence[ProgramStep]) -> Amount:
         work = self.tasks.works[index]

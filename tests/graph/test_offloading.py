@@ -11,7 +11,7 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
-from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
+from onefold.errors import OnefoldTypeError
 from onefold.graph import host_copies
 from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.hardware import read
@@ -308,13 +308,3 @@ def test_only_a_bool_is_taken(value):
     with pytest.raises(OnefoldTypeError, match="activation_offloading must be True or False"):
         view.activation_offloading = value
     assert view.activation_offloading is False
-
-
-def test_stages_are_refused():
-    model = Deep()
-    model.to(nn.graph.GraphModule).set_stage(0, flow.placement("cpu", [0]))
-    offloading(model.layers[3])
-    with pytest.raises(
-        OnefoldRuntimeError, match=r"model\.layers\.3 has activation_offloading, which graphs with"
-    ):
-        Train(model)(data({"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.broadcast}, 0))

@@ -18,6 +18,8 @@ from onefold.errors import (
     OnefoldValueError,
     PlacementError,
 )
+from onefold.graph.host_copies import OFFLOAD
+from onefold.graph.passes import offload_activations
 from onefold.graph.schedules.actions import Action
 from onefold.graph.stages.rendezvous import check_rendezvous
 from onefold.graph.stages.stage_plan import Message
@@ -50,8 +52,17 @@ def cases(draw):
         dropout=draw(st.sampled_from([0.0, 0.3])),
         boxed=draw(st.booleans()),
         frozen=draw(st.sampled_from([(), (0,), (len(meshes) - 1,)])),
+        offloaded=draw(st.sampled_from([(), tuple(range(len(meshes)))])),
     )
     return spec, draw(st.sampled_from(names)), draw(st.integers(1, 6))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon():
+    """No activation is needed too soon to wait on the host: the stages here have few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offload_activations, "_SOON", 0)
+        yield
 
 
 @given(cases())
@@ -63,6 +74,8 @@ def test_any_pipeline_equals_its_micro_batches_in_turn(case):
     # The tied weight's gradients of one stage are summed before they travel.
     assert not pipelines.differ(found, wanted, exact=not spec.tied)
     check_rendezvous(graph._latest("test").stages)
+    copied = any(step.origin == OFFLOAD for step in graph.program.steps)
+    assert copied == bool(spec.offloaded)
 
 
 MIXED = pipelines.Spec(meshes=((0, 1), (2, 3)), layouts=(0, 1), dropout=0.3)
@@ -78,6 +91,7 @@ LAUNCHED = {
     2: [
         (pipelines.Spec(((0,), (1,)), (0, 0), dropout=0.3, state=True), "1f1b"),
         (pipelines.Spec(((0,), (1,)), (0, 0), tied=True), "zb-h1"),
+        (pipelines.Spec(((0,), (1,)), (0, 0), dropout=0.3, offloaded=(0, 1)), "zb-h1"),
         (pipelines.Spec(((0,), (1,), (0,), (1,)), (0, 0, 0, 0), shortcut=True), "interleaved"),
         (pipelines.Spec(((0,), (1,), (1,), (0,)), (0, 0, 0, 0), shortcut=True), "zb-v"),
     ],
