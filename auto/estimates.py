@@ -21,6 +21,7 @@ from .memory_saving import (
     MemorySaving,
     SavingStep,
     copy_price,
+    offloadable,
     saving_steps,
     seconds_to_free,
 )
@@ -87,8 +88,7 @@ class Estimator:
         stages = self._sums(c, parts, costs)
         meshes = self._meshes(c)
         recomputed: dict[str, Recomputation] = {}
-        offloaded: tuple[str, ...] = ()
-        copied = 0
+        offloaded: list[str] = []
         again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
         again_comm = [0.0] * c.stages
         memory, least = [], []
@@ -99,15 +99,17 @@ class Estimator:
             fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
             before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
             units = {name: costs.units[name] for at in own for name in parts[at]}
-            saving = self._saved(c, mesh, stages, own, fixed + before, units, budget)
-            offloaded, copied, need = saving.offloaded, saving.copied, saving.need
+            named = [parts[at] for at in own]
+            saving = self._saved(c, mesh, stages, own, fixed + before, units, named, budget)
+            offloaded += saving.offloaded
             recomputed |= saving.recomputed
             for at in own:
                 done = [saving.recomputed[name] for name in parts[at] if name in saving.recomputed]
                 again[at] = sum(each.seconds for each in done)
+                again[at] += saving.copied(parts[at]) * copy_price(self.hardware)
                 again_comm[at] = sum(each.comm for each in done)
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
-            memory.append(int(max(need, fixed + flat)))
+            memory.append(int(max(saving.need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
             groups = self._reserved(c) - self.hardware.context_bytes  # at least none
             made = min(gradients, sum(stages[at].weights for at in own))
@@ -116,18 +118,19 @@ class Estimator:
             largest = max(stages[at].largest for at in own)
             excess = fixed + held * kept - largest - _gathered(c, stages, own) - budget
             staged = c.schedule is not None
+            if staged and self.offloads:
+                excess -= held * sum(stages[at].offloadable for at in own)
             steps = self._saving_steps(c, units) if staged and excess > 0 else ()
             certain.append(seconds_to_free(excess / held, steps))
         order = [name for part in parts for name in part]
         seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
-        seconds += c.micro_batches * copied * copy_price(self.hardware)
         bound = self.bounds.bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         names = sorted(recomputed, key=order.index)
         saved = tuple([recomputed[name].saved for name in names])
         return Estimate(
-            c, parts, tuple(names), saved, offloaded, seconds, bound, max(memory), max(least),
-            tuple(heavy),
+            c, parts, tuple(names), saved, tuple(offloaded), seconds, bound, max(memory),
+            max(least), tuple(heavy),
         )  # fmt: skip
 
     def _saved(
@@ -138,6 +141,7 @@ class Estimator:
         own: Sequence[int],
         beside: float,
         units: Mapping[str, UnitCost],
+        parts: Sequence[Sequence[str]],
         budget: float,
     ) -> MemorySaving:
         """What a mesh makes again or offloads, so that it fits with so many bytes beside it."""
@@ -149,9 +153,9 @@ class Estimator:
         need = beside + max(stages[at].remaking.with_gathered(gathered) for at in own)
         share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
         saving, steps = MemorySaving(units, need, share * held), self._saving_steps(c, units)
-        if c.schedule is None and self.offloads:
+        if self.offloads:
             saving.recompute(steps, budget, copy_price(self.hardware))
-            saving.offload(self.hardware, budget)
+            saving.offload(self.hardware, budget, () if c.schedule is None else parts)
         saving.recompute(steps, budget)
         return saving
 
@@ -169,6 +173,7 @@ class Estimator:
                 stage = Stage()
                 for name in part:
                     stage.add(costs.units[name])
+                stage.offloadable = offloadable(stage.units, self.hardware)
                 found.append(stage)
             self._stages[key] = found
         return self._stages[key]

@@ -137,8 +137,12 @@ def _on_device(
         return buffers, ()
     # The key of a buffer begins with the number of the value that it was made for.
     away = {value.number for step in copies for value in step.outputs}
-    here = [buffer for buffer in buffers if buffer.key[0] not in away]
-    return here, [buffer for buffer in buffers if buffer.key[0] in away]
+    here: list[Buffer] = []
+    there: list[Buffer] = []
+    for buffer in buffers:
+        assert isinstance(buffer.key, tuple)
+        (there if buffer.key[0] in away else here).append(buffer)
+    return here, there
 
 
 def _check_rank(program: Program, rank: int) -> None:

@@ -132,9 +132,9 @@ class _Activations:
         copies = []
         for each in free:
             turn = self._backward[bisect_right(self._backward, each.last)]
-            seconds = copy_seconds(each.value.meta)
+            taken = copy_seconds(each.value.meta)
             earliest = turn if self._run.staged else 0
-            copies.append(Copy(each.last, each.needed, seconds, turn, earliest))
+            copies.append(Copy(each.last, each.needed, taken, turn, earliest))
         seconds = [seconds_of(step) for step in self._steps]
         yield from zip(free, schedule(seconds, copies), strict=True)
 

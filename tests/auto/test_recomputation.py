@@ -202,4 +202,4 @@ def test_a_price_limits_what_is_made_again():
     units = {name: replace(units["a"], forward=1.0) for name in "abc"}
     saving = MemorySaving(units, 60.0, recomputed={"a": saving.recomputed["a"]})
     saving.offload(machine, 45.0)
-    assert saving.offloaded == ("a", "b") and saving.copied == 30 and saving.need == 30.0
+    assert saving.offloaded == ("a", "b") and saving.copied(units) == 30 and saving.need == 30.0
