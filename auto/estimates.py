@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 
 from ..graph.hardware import Hardware
 from ..graph.hardware.collective_cost import all_gather, all_reduce, reduce_scatter
@@ -21,7 +22,6 @@ from .memory_saving import (
     MemorySaving,
     SavingStep,
     copy_price,
-    offloadable,
     saving_steps,
     seconds_to_free,
 )
@@ -33,6 +33,7 @@ _HIDDEN = 0.5  # of communication beside computing, where a program has no stage
 _WEIGHTS = 0.5  # of a backward that is for the weights
 # Of what recomputing saves, where weights' gradients wait: they need what was made again.
 _SPLIT_SAVING = 1 / 3
+_MOVING = 2.0  # actions of each stage between a forward and its copy's end, and back
 _LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
 
 
@@ -97,16 +98,16 @@ class Estimator:
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
             fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
-            before = gradients + self._adding(c, stages, own) if c.micro_batches > 1 else 0.0
+            before = self._summing(c, stages, own, held, gradients, budget - fixed)
             units = {name: costs.units[name] for at in own for name in parts[at]}
-            named = [parts[at] for at in own]
-            saving = self._saved(c, mesh, stages, own, fixed + before, units, named, budget)
+            saving = self._saved(c, mesh, stages, own, fixed + before, units, budget)
             offloaded += saving.offloaded
             recomputed |= saving.recomputed
             for at in own:
                 done = [saving.recomputed[name] for name in parts[at] if name in saving.recomputed]
                 again[at] = sum(each.seconds for each in done)
-                again[at] += saving.copied(parts[at]) * copy_price(self.hardware)
+                if c.schedule is None:
+                    again[at] += saving.copied(parts[at]) * copy_price(self.hardware)
                 again_comm[at] = sum(each.comm for each in done)
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
             memory.append(int(max(saving.need, fixed + flat)))
@@ -119,7 +120,7 @@ class Estimator:
             excess = fixed + held * kept - largest - _gathered(c, stages, own) - budget
             staged = c.schedule is not None
             if staged and self.offloads:
-                excess -= held * sum(stages[at].offloadable for at in own)
+                excess -= max(held - _on_its_way(c), 0.0) * saving.room(self.hardware)
             steps = self._saving_steps(c, units) if staged and excess > 0 else ()
             certain.append(seconds_to_free(excess / held, steps))
         order = [name for part in parts for name in part]
@@ -141,7 +142,6 @@ class Estimator:
         own: Sequence[int],
         beside: float,
         units: Mapping[str, UnitCost],
-        parts: Sequence[Sequence[str]],
         budget: float,
     ) -> MemorySaving:
         """What a mesh makes again or offloads, so that it fits with so many bytes beside it."""
@@ -153,9 +153,16 @@ class Estimator:
         need = beside + max(stages[at].remaking.with_gathered(gathered) for at in own)
         share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
         saving, steps = MemorySaving(units, need, share * held), self._saving_steps(c, units)
-        if self.offloads:
+        if self.offloads and c.schedule is None:
             saving.recompute(steps, budget, copy_price(self.hardware))
-            saving.offload(self.hardware, budget, () if c.schedule is None else parts)
+            saving.offload(self.hardware, budget)
+        elif self.offloads:
+            # Schedules hide copies: what they cannot take is made again.
+            moving = _on_its_way(c)
+            away = max(saving.held - moving, 0.0) * saving.room(self.hardware)
+            saving.recompute(steps, budget + away)
+            last = self.parts(c)[-1]  # whose backward follows its forward: nothing is beside copies
+            saving.offload(self.hardware, budget, moving, last)
         saving.recompute(steps, budget)
         return saving
 
@@ -173,7 +180,6 @@ class Estimator:
                 stage = Stage()
                 for name in part:
                     stage.add(costs.units[name])
-                stage.offloadable = offloadable(stage.units, self.hardware)
                 found.append(stage)
             self._stages[key] = found
         return self._stages[key]
@@ -204,6 +210,29 @@ class Estimator:
         """Bytes beside the gradients' sums while that of a micro-batch is added to one of them."""
         sizes = [unit.apart for at in own for unit in stages[at].units]
         return 2.0 * max(sizes) if c.zero < 2 else 0.0
+
+    def _summing(
+        self,
+        c: Candidate,
+        stages: Sequence[Stage],
+        own: Sequence[int],
+        held: float,
+        gradients: float,
+        room: float,
+    ) -> float:
+        """Bytes of the gradients and what adds to them, where a mesh has most activations.
+
+        `room` is there for them and for the activations.
+        """
+        if c.micro_batches == 1:
+            return 0.0
+        adding = self._adding(c, stages, own)
+        # Backwards of so many chunks begin before the last forward, each for as many micro-batches
+        # as there are meshes. They free activations before gradients of the next one are made.
+        begun = max(ceil((c.micro_batches - held) * c.chunks / c.meshes), 1) / c.chunks
+        if c.schedule == "interleaved" and room * (1 - begun) > gradients + adding:
+            return begun * gradients + self._adding(c, stages, own[-1:])
+        return gradients + adding
 
     def _reserved(self, c: Candidate) -> int:
         """Bytes of the driver and of the groups of ranks: along the axes, and to other stages."""
@@ -309,6 +338,13 @@ def _held(c: Candidate, mesh: int) -> float:
     if count is None:
         count = min(c.micro_batches * c.chunks, c.chunks * c.meshes)
     return count / c.chunks
+
+
+def _on_its_way(c: Candidate) -> float:
+    """The micro-batches whose offloaded activations are on the device: one computes or is fetched,
+    and copies of another are beside it.
+    """
+    return _MOVING / c.chunks
 
 
 def _waiting(c: Candidate, mesh: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
@@ -77,78 +77,44 @@ class MemorySaving:
                 self.recomputed[step.name] = step.choice
 
     def offload(
-        self, hardware: Hardware, budget: float, stages: Sequence[Sequence[str]] = ()
+        self,
+        hardware: Hardware,
+        budget: float,
+        on_its_way: float = 0.0,
+        staying: Collection[str] = (),
     ) -> None:
         """Keep units on the host until the need is within the budget, while computing hides it.
 
-        They are as far from each other as can be, so that copies are never many. With `stages` (the
-        units of each in order) their copies are beside the forward of the stage.
+        They are as far from each other as can be, so that copies are never many. Of the
+        micro-batches that are held so many are on their way, and their activations on the device.
+        The units `staying` are not offloaded.
         """
         kept = {name: self._kept(name) for name in self.units if self._kept(name) > 0}
-        most = float(hardware.host_bytes or hardware.memory_bytes) / max(self.held, 1.0)
-        if stages:
-            hidden = [name for stage in stages for name in self._hidden(stage, hardware)]
-            kept = {name: kept[name] for name in hidden}
-        else:
-            seconds = sum(map(_forward, self.units.values()))
-            most = min(_BESIDE * hardware.host_bandwidth * seconds, most)
-        some, saved = list(kept), 0.0
+        kept = {name: nbytes for name, nbytes in kept.items() if name not in staying}
+        most, times = self.room(hardware), max(self.held - on_its_way, 0.0)
+        some, saved = list(kept) if times else [], 0.0
         for count in range(1, len(some) + 1):
             spread = tuple([some[at * len(some) // count] for at in range(count)])
             copied = sum(kept[name] for name in spread)
             if self.need - saved <= budget or copied > most:
                 break
-            self.offloaded, saved = spread, self.held * copied
+            self.offloaded, saved = spread, times * copied
         self.need -= saved
+
+    def room(self, hardware: Hardware) -> float:
+        """The bytes of a micro-batch that can wait on the host while computing hides the copies."""
+        seconds = sum(unit.forward + unit.forward_comm for unit in self.units.values())
+        host = float(hardware.host_bytes or hardware.memory_bytes)
+        return min(_BESIDE * hardware.host_bandwidth * seconds, host / max(self.held, 1.0))
 
     def copied(self, names: Iterable[str]) -> int:
         """The bytes of these units that wait on the host, for one micro-batch."""
         return sum(self._kept(name) for name in names if name in self.offloaded)
 
-    def _hidden(self, stage: Sequence[str], hardware: Hardware) -> list[str]:
-        """The units of a stage whose copies to the host end before its forward does."""
-        kept = [self._kept(name) for name in stage]
-        seconds = [_forward(self.units[name]) for name in stage]
-        found = beside_forward(kept, seconds, hardware.host_bandwidth)
-        return [name for name, nbytes in zip(stage, found, strict=True) if nbytes]
-
     def _kept(self, name: str) -> int:
         return self.units[name].kept - self.recomputed.get(name, NOTHING).freed
-
-
-def beside_forward(
-    kept: Sequence[int], seconds: Sequence[float], bandwidth: float, parts: bool = False
-) -> list[float]:
-    """Of the bytes that the units of a stage keep, those whose copies end before its forward does.
-
-    All of a unit or nothing, the most of the last ones first; with `parts` any share of it.
-
-    >>> beside_forward([9, 9, 9], [1.0, 1.0, 1.0], bandwidth=12.0)
-    [9.0, 9.0, 0.0]
-    >>> beside_forward([9, 9, 9], [1.0, 1.0, 1.0], bandwidth=5.0, parts=True)
-    [4.5, 4.5, 0.0]
-    """
-    room = 0.0
-    found: list[float] = []
-    for nbytes, each in zip(reversed(kept), reversed(seconds), strict=True):
-        hidden = min(float(nbytes), room)
-        if hidden < nbytes and not parts:
-            hidden = 0.0
-        found.append(hidden)
-        room += _BESIDE * bandwidth * each - hidden
-    return found[::-1]
-
-
-def offloadable(units: Sequence[UnitCost], hardware: Hardware) -> float:
-    """The most bytes of a stage's units that can wait on the host, for one micro-batch."""
-    kept, seconds = [unit.kept for unit in units], list(map(_forward, units))
-    return sum(beside_forward(kept, seconds, hardware.host_bandwidth, parts=True))
 
 
 def copy_price(hardware: Hardware) -> float:
     """Seconds for each byte that waits on the host, where computing hides most of them."""
     return 2 * _EXPOSED / hardware.host_bandwidth
-
-
-def _forward(unit: UnitCost) -> float:
-    return unit.forward + unit.forward_comm

@@ -45,7 +45,6 @@ class Stage:
     weights: int = 0
     persistent: int = 0
     largest: int = 0  # of what units keep
-    offloadable: float = 0.0  # of what they keep, what can wait on the host
     working: Working = field(default_factory=Working)
     remaking: Working = field(default_factory=Working)  # where units make activations again
 

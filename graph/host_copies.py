@@ -43,7 +43,7 @@ def _step(
 
 
 class _HostCopy:
-    """One value on its way to the host and back, once in each run.
+    """One value on its way to the host and back, once for each micro-batch.
 
     On a GPU both copies are made on the device's stream of copies, in the order of the steps, from
     and to pinned memory. Torch's allocators keep what a copy still uses: `record_stream` tells the
@@ -52,24 +52,25 @@ class _HostCopy:
 
     def __init__(self) -> None:
         self._devices: list[torch.device] = []
-        self._copied: list[tuple[torch.device, torch.cuda.Event]] = []
+        # When copies are done, by the identities of results, which are there until that time.
+        self._copied: dict[int, tuple[torch.device, torch.cuda.Event]] = {}
 
     def offload(self, shards: Shards) -> Shards:
         self._devices = [shard.device for shard in shards]
-        self._copied = []
         return _each_once(self._to_host, shards, self._devices)
 
     def release(self, kept: Shards, shards: Shards) -> Shards:
         return self.end(kept)
 
     def begin(self, shards: Shards) -> Shards:
-        self._copied = []
         return _each_once(self._to_device, shards, self._devices)
 
     def end(self, shards: Shards) -> Shards:
-        for device, event in self._copied:
-            torch.cuda.current_stream(device).wait_event(event)
-        self._copied = []
+        for shard in shards:
+            copied = self._copied.pop(id(shard), None)  # None: waited for, as a replica's
+            if copied is not None:
+                device, event = copied
+                torch.cuda.current_stream(device).wait_event(event)
         return shards
 
     def _to_host(self, x: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -94,9 +95,11 @@ class _HostCopy:
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             made.copy_(_flat(x), non_blocking=True)
-            self._copied.append((device, stream.record_event()))
+            done = stream.record_event()
         on_device.record_stream(stream)  # an error may free it before the end
-        return made.as_strided(x.shape, x.stride())
+        copied = made.as_strided(x.shape, x.stride())
+        self._copied[id(copied)] = device, done
+        return copied
 
 
 def _each_once(

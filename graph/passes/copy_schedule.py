@@ -30,7 +30,7 @@ class Copy:
     needed: int  # the first step after that needs it
     seconds: float  # of the copy, either way
     turn: int  # the step before which its memory must be free, such as the first of backward
-    earliest: int = 0  # the first step before which the copy back can begin
+    apart: bool = False  # whether both copies go on beside other work at this turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns]:
     begins = [0.0, *accumulate(steps)]
     done, begun = _done(begins, copies), _begun(begins, copies)
     return [
-        Turns(released, min(max(fetched, released, copy.earliest), copy.needed))
+        Turns(released, min(max(fetched, released), copy.needed))
         for copy, released, fetched in zip(copies, done, begun, strict=True)
     ]
 
@@ -64,7 +64,7 @@ def _done(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
         copy = copies[at]
         free = max(free, begins[copy.last + 1]) + copy.seconds
         found[at] = max(min(bisect_left(begins, free), copy.turn), copy.last + 1)
-        few[at] = _UNDER_WAY if free <= begins[copy.turn] else _LATE
+        few[at] = _UNDER_WAY if copy.apart or free <= begins[copy.turn] else _LATE
     latest = len(begins)  # a copy is done when one that begins later is
     for place, at in reversed(list(enumerate(order))):
         if place + few[at] < len(order):
@@ -82,7 +82,9 @@ def _begun(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
         copy = copies[at]
         due = min(due, begins[copy.needed]) - copy.seconds
         found[at] = bisect_right(begins, max(due, 0.0)) - 1
-        few[at] = _UNDER_WAY if due >= begins[copy.turn] else _LATE
+        if copy.apart:
+            found[at] = max(found[at], copy.turn)
+        few[at] = _UNDER_WAY if copy.apart or due >= begins[copy.turn] else _LATE
     earliest = 0  # copies begin in the order in which they are needed
     for place, at in enumerate(order):
         if place >= few[at]:

@@ -14,6 +14,7 @@ from ..stages.assign_stages import crosses, is_backward
 from .copy_schedule import Copy, Turns, copy_seconds, schedule, seconds_of
 
 _SOON = 9  # steps in which a value is needed again: it stays
+_MARGIN = 2.0  # times as long as modelled, copies of a stage may take before a step waits for them
 
 
 def offload_activations(program: Program) -> Program:
@@ -26,8 +27,9 @@ def offload_activations(program: Program) -> Program:
     it are made again there. What is wanted at the end, or needed again too soon, stays. No bit of a
     result changes: strides are kept, too.
 
-    With stages the copies of a stage to the host are beside its forward of a micro-batch, and those
-    back beside its backward. What goes to other stages stays.
+    With stages this is done for the forward and backward of each. What is on its way when one ends,
+    or is needed when the other begins, is copied beside other work (`stage_copies.py`). What goes
+    to other stages stays.
     """
     if not any(step.offloaded for step in program.steps):
         return program
@@ -128,13 +130,13 @@ class _Activations:
 
     def offloaded(self) -> Iterator[tuple[_Activation, Turns]]:
         """Those to keep on the host, in the order in which they are made."""
-        free = [each for each in self._all if not each.stays and each.needed > each.last + _SOON]
+        soon = 0 if self._run.staged else _SOON
+        free = [each for each in self._all if not each.stays and each.needed > each.last + soon]
         copies = []
         for each in free:
             turn = self._backward[bisect_right(self._backward, each.last)]
-            taken = copy_seconds(each.value.meta)
-            earliest = turn if self._run.staged else 0
-            copies.append(Copy(each.last, each.needed, taken, turn, earliest))
+            taken = copy_seconds(each.value.meta) * (_MARGIN if self._run.staged else 1.0)
+            copies.append(Copy(each.last, each.needed, taken, turn, self._run.staged))
         seconds = [seconds_of(step) for step in self._steps]
         yield from zip(free, schedule(seconds, copies), strict=True)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# F forward; B backward; or backward in two: I for the input's gradient, W for the weights'.
-Kind: TypeAlias = Literal["F", "B", "I", "W"]
+# F forward; B backward; or backward in two: I for the input's gradient, W for the weights'. Where
+# activations wait on the host: R ends copies there, P begins copies back; no schedule has these.
+Kind: TypeAlias = Literal["F", "B", "I", "W", "R", "P"]
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 
 

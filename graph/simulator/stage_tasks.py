@@ -1,7 +1,8 @@
 """Tasks of a graph with stages: the instructions of each group of ranks, and what is around them.
 
 The steps of one action run in turn, boxings too, as the executor runs them. Messages between stages
-go beside: a send begins after its action, and an action waits for what it receives.
+go beside: a send begins after its action, and an action waits for what it receives. So do copies to
+the host and back, on a stream of their own: R waits for those of its F, and B or I for those of P.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ def add_stages(tasks: Tasks, plan: StagePlan) -> None:
     adding.after()
 
 
-_KINDS: dict[Kind, str] = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
+_KINDS: dict[Kind, str] = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward",
+    "W": "weights",
+    "R": "copies",
+    "P": "copies",
+}
+_AWAITED: dict[Kind, Kind] = {"R": "F", "B": "P", "I": "P"}  # whose copies an action waits for
 
 
 class _Adding:
@@ -49,6 +58,7 @@ class _Adding:
         self.amounts: dict[tuple[int, int], Amount] = {}  # by the identity of a segment's steps
         self.additions: dict[tuple[int, Part], float] = {}
         self.messages: dict[tuple[int, int], Communication] = {}
+        self.copies: dict[tuple[int, Action], int] = {}  # tasks, by action
 
     def before(self, index: int) -> None:
         """What brings variables and inputs to their ranks."""
@@ -83,17 +93,22 @@ class _Adding:
                 sums = self.sums.get(part, ())
                 self.additions[index, part] = sum(self._adding_up(work, value) for value in sums)
             seconds += self.additions[index, part]
-        before = work.last.get("compute")
         micro, received = action.micro_batch, found.moved.received
         about = About(_KINDS[action.kind], nbytes=received, micro_batch=micro)
+        before = work.last.get("compute")
         number = self.tasks.add(index, "compute", str(action), seconds, about=about)
         self.waiting.append((number, action))
+        awaited = Action(_AWAITED.get(action.kind, action.kind), action.stage, micro)
+        if (index, awaited) in self.copies:
+            self.tasks.need(number, [self.copies.pop((index, awaited))])
         if found.copied:
             about = About("copies", micro_batch=micro)
-            needs = () if before is None else (before,)
+            first = number if action.kind == "P" else before
+            needs = () if first is None else (first,)
             name = f"copies of {action}"
             number = self.tasks.add(index, "copies", name, found.copied, needs, about=about)
             self.waiting.append((number, action))
+            self.copies[index, action] = number
 
     def _amount(self, index: int, part: Part, steps: Sequence[ProgramStep]) -> Amount:
         work = self.tasks.works[index]

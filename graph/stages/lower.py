@@ -9,7 +9,7 @@ from ..ir import Value
 from .partition import Part, Staged, draws
 from .state_order import first_readers
 
-_ORDER = "FBIW"  # of the segments of one stage
+_ORDER = "FRPBIW"  # of the segments of one stage
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from ..micro_batches import Joining
 from ..passes.accumulate_products import begun
 from ..schedules.actions import Kind
 from .assign_stages import crosses, is_backward
+from .stage_copies import with_copies_apart
 
 Part: TypeAlias = tuple[Kind, int]  # a kind of action of a stage
 
@@ -191,6 +192,7 @@ def partition(program: Program, ranks: Sequence[frozenset[int]], split_backward:
     _deal(staged, [step for step in program.steps if id(step) not in done], late)
     if split_backward:
         _split(staged)
+    staged.segments = with_copies_apart(staged.segments)
     return staged
 
 

@@ -24,6 +24,7 @@ from ..schedules.named_schedules import default_for, make
 from ..schedules.schedule_check import check, in_flight
 from ..schedules.simulate import Timeline, Times, simulate
 from .partition import Part, Staged
+from .stage_copies import with_copies
 
 Way: TypeAlias = Literal["send", "receive"]
 OF_ALL = ("unscale", "clip_grad_norm_", "clip_factor")  # steps that need all ranks' gradients
@@ -179,11 +180,13 @@ def _instructions(
                 messages.append((order, message, at[Action(*part, micro)]))
     waiting = [(message, action) for _, message, action in sorted(messages, key=itemgetter(0))]
     found: list[Instruction] = []
+    copies = with_copies(actions, staged.segments)
     for done, action in enumerate((None, *actions), -1):  # the actions up to `done` have run
         found += [] if action is None else [action]
         count = _postable(waiting, done)
         found += [message for message, _ in waiting[:count]]
         del waiting[:count]
+        found += copies.get(done + 1, ())
     assert not waiting
     return found
 

@@ -1,0 +1,71 @@
+"""Stage copies: copies of a stage's activations to the host and back, beside other actions.
+
+A copy to the host that is not done when its forward (F) ends goes on beside the rank's next action,
+and after that R (release) waits for it. Copies back that backward needs at once begin in P
+(prefetch), before the action that precedes it. So a micro-batch whose stage has few steps can wait
+on the host, too, as long as others are between its forward and its backward (as in Wan et al.,
+"PipeOffload", 2025).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+
+from ..host_copies import FETCH, RELEASE
+from ..ir import ProgramStep
+from ..schedules.actions import Action, Kind
+
+_BACKWARD: tuple[Kind, ...] = ("B", "I")
+Segments = dict[tuple[Kind, int], list[ProgramStep]]
+
+
+def with_copies_apart(segments: Segments) -> Segments:
+    """The segments, with those of R after F and of P before B or I where there are copies."""
+    found: Segments = {}
+    for (kind, stage), steps in segments.items():
+        if kind == "F":
+            count = _leading(steps[::-1], RELEASE)
+            found[kind, stage] = steps[: len(steps) - count]
+            if count:
+                found["R", stage] = steps[len(steps) - count :]
+            continue
+        count = _leading(steps, FETCH) if kind != "W" else 0
+        if count:
+            found["P", stage] = steps[:count]
+        found[kind, stage] = steps[count:]
+    return found
+
+
+def with_copies(
+    actions: Sequence[Action], segments: Mapping[tuple[Kind, int], object]
+) -> dict[int, list[Action]]:
+    """The R and P of a rank, by the index of the action of its schedule that they precede.
+
+    >>> order = [Action("F", 0, 0), Action("F", 0, 1), Action("F", 0, 2), Action("B", 0, 0)]
+    >>> found = with_copies(order, {("R", 0): [], ("P", 0): []})
+    >>> [(at, " ".join(map(str, copies))) for at, copies in found.items()]
+    [(2, 'R0.0 P0.0'), (3, 'R0.1'), (4, 'R0.2 P0.1 P0.2')]
+    """
+    at = {action: index for index, action in enumerate(actions)}
+    released: defaultdict[int, list[Action]] = defaultdict(list)
+    begun: defaultdict[int, list[Action]] = defaultdict(list)
+    for index, action in enumerate(actions):
+        stage, micro = action.stage, action.micro_batch
+        if action.kind != "F":
+            continue
+        backward = at.get(
+            Action("B", stage, micro), at.get(Action("I", stage, micro), len(actions))
+        )
+        free = min(index + 2, backward)
+        if ("R", stage) in segments:
+            released[free].append(Action("R", stage, micro))
+        if ("P", stage) in segments:
+            begun[max(backward - 1, free)].append(Action("P", stage, micro))
+    return {at: [*released[at], *begun[at]] for at in sorted({*released, *begun})}
+
+
+def _leading(steps: Sequence[ProgramStep], origin: str) -> int:
+    """How many of the first steps are of this origin."""
+    return len(list(takewhile(lambda step: step.origin == origin, steps)))
