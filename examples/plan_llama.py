@@ -6,8 +6,9 @@
     python examples/plan_llama.py --model gpt-1t --ranks 4096 --hardware a100-80 --save plan.json
 
 The model is written for one device. The search chooses the stages of a pipeline, the axes of their
-meshes, micro-batches, the schedule, ZeRO and which activations are recomputed, and prints the time
-and memory of a step, and the code that lays the model out like this. Nothing is allocated.
+meshes, micro-batches, the schedule, ZeRO and which activations are recomputed or offloaded, and
+prints the time and memory of a step, and the code that lays the model out like this. Nothing is
+allocated.
 """
 
 from __future__ import annotations

@@ -337,8 +337,9 @@ class Graph:
     def plan(self, rank: int) -> str:
         """What one rank does in a call of the latest used compiled graph, a line a step.
 
-        With stages: its instructions (actions of the schedule, sends, receives), then the steps
-        of each action. Raises OnefoldTypeError or OnefoldValueError for what is no rank.
+        With stages: its instructions (actions of the schedule, sends, receives, copies to the host
+        and back), then the steps of each action. Raises OnefoldTypeError or OnefoldValueError for
+        what is no rank.
         """
         integer(f"{self.name}.plan: rank", rank, least=0)
         return self._latest("plan").plan(rank)

@@ -43,10 +43,11 @@ def with_copies(
 ) -> dict[int, list[Action]]:
     """The R and P of a rank, by the index of the action of its schedule that they precede.
 
-    >>> order = [Action("F", 0, 0), Action("F", 0, 1), Action("F", 0, 2), Action("B", 0, 0)]
+    >>> from onefold.graph.schedules.named_schedules import make
+    >>> order = make("gpipe", stages=1, micro_batches=4).ranks[0]
     >>> found = with_copies(order, {("R", 0): [], ("P", 0): []})
     >>> [(at, " ".join(map(str, copies))) for at, copies in found.items()]
-    [(2, 'R0.0 P0.0'), (3, 'R0.1'), (4, 'R0.2 P0.1 P0.2')]
+    [(2, 'R0.0'), (3, 'R0.1 P0.0'), (4, 'R0.2 P0.1'), (5, 'R0.3 P0.2'), (6, 'P0.3')]
     """
     at = {action: index for index, action in enumerate(actions)}
     released: defaultdict[int, list[Action]] = defaultdict(list)

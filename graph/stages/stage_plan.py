@@ -4,6 +4,7 @@ The order is that in which the values are produced when every action takes the t
 Each rank posts its sends and receives in this order, receives before the action that needs them. So
 no send can wait for a receive that is posted after it, even on back ends that match messages by
 order alone. (Each pair of ends is one sparse collective, and all ranks agree on their order.)
+Copies to the host and back (R and P) are placed between them (`stage_copies.py`).
 """
 
 from __future__ import annotations

@@ -203,3 +203,11 @@ def test_a_price_limits_what_is_made_again():
     saving = MemorySaving(units, 60.0, recomputed={"a": saving.recomputed["a"]})
     saving.offload(machine, 45.0)
     assert saving.offloaded == ("a", "b") and saving.copied(units) == 30 and saving.need == 30.0
+    # Of three micro-batches two wait on the host; "c" is not to.
+    saving = MemorySaving(units, 180.0, 3.0)
+    saving.offload(machine, 1.0, on_its_way=1.0, staying=("c",))
+    assert saving.offloaded == ("a", "b") and saving.need == 180.0 - 2 * 40.0
+    assert saving.copied("a") == 20
+    saving = MemorySaving(units, 60.0)
+    saving.offload(machine, 1.0, on_its_way=1.0)
+    assert saving.offloaded == () and saving.need == 60.0

@@ -355,6 +355,36 @@ def test_layers_are_offloaded_where_computing_hides_it(monkeypatch):
     assert found.lower_bound <= found.seconds
 
 
+def stages_of_deep(memory=None):
+    """The search on links to the host that are fast, and its estimates for four stages and more."""
+    x = flow.empty(8, 2**13, WIDTH, device="meta")
+    task = task_of(
+        deep, (x,), lambda model, x: (model(x) ** 2).mean(), flow.optim.AdamW, flow.bfloat16, "cuda"
+    )
+    machine = replace(H100, host_bandwidth=10 * H100.host_bandwidth)
+    search = _Search(task, 4, machine, memory, None, ("1f1b", "interleaved"), 1, True, 1e9)
+    estimates = search.choices.estimates(search.choices.space(4))
+    return search, [each for each in estimates if each.candidate.meshes == 4]
+
+
+def test_stages_offload_what_schedules_hide():
+    search, estimates = stages_of_deep()
+    whole = {each.candidate: search._repaired(each) for each in estimates}
+    search, estimates = stages_of_deep(13 * 2**30)
+    schedules = set()
+    for estimate in estimates:
+        found, before = search._repaired(estimate), whole[estimate.candidate]
+        assert found.memory <= 13 * 2**30
+        assert estimate.bound <= found.seconds * (1 + 1e-6)
+        if found.strategy.offloaded:
+            schedules.add(found.strategy.schedule)
+            assert not found.strategy.recomputed and before.memory > found.memory
+            assert found.seconds == pytest.approx(before.seconds, rel=1e-3)
+            # The last stage's backward follows its forward.
+            assert not set(found.strategy.offloaded) & set(found.strategy.parts[-1])
+    assert schedules == {"1f1b", "interleaved"}
+
+
 def test_on_cpus_the_host_has_no_other_memory():
     found = searched_deep(0.9 * searched_deep().memory, device="cpu")
     assert found.strategy.recomputed and not found.strategy.offloaded

@@ -288,6 +288,26 @@ def test_on_a_gpu_a_stream_of_copies_waits_and_is_waited_for(monkeypatch):
     assert log == 2 * ["wait_stream", "record_event", "record_stream", "wait_event"]
 
 
+def test_copies_of_several_micro_batches_are_waited_for_one_by_one(monkeypatch):
+    waited = []
+    stream = SimpleNamespace(
+        wait_stream=lambda other: None, record_event=object, wait_event=waited.append
+    )
+    empty = torch.empty
+    monkeypatch.setattr(host_copies, "_copy_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: None)
+    monkeypatch.setattr(torch, "empty", lambda *shape, dtype, **where: empty(*shape, dtype=dtype))
+    copy, device = host_copies._HostCopy(), SimpleNamespace(type="cuda")
+    first, second = (copy._to_host(torch.full((2,), fill), device) for fill in (1.0, 2.0))
+    events = [copy._copied[id(kept)][1] for kept in (first, second)]
+    copy.release((second, second), (second, second))  # ranks that share memory
+    copy.release((first,), (first,))
+    assert waited == events[::-1]
+    assert not copy._copied
+
+
 def test_the_setting_counts_from_the_next_call():
     x = data({}, 0)
     graph = Train(made())

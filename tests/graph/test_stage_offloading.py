@@ -244,6 +244,39 @@ def test_with_checkpoints_inside(world):
     assert OFFLOAD in origins(segments(graph)["F1"])
 
 
+@pytest.mark.parametrize("more", ["amp", "zero"])
+def test_with_other_settings(world, more):
+    places = ((0, 1), (2, 3))
+
+    def trained(mode):
+        graph = Train(mode, places=places)
+        if more == "amp":
+            graph.config.enable_amp(True, dtype=flow.bfloat16)
+        else:
+            graph.config.enable_zero(True, stage=1)
+        losses = [graph(data(places[0])).numpy().tolist() for _ in range(2)]
+        parameters = [p.numpy().tolist() for p in graph.model.parameters()]
+        assert (OFFLOAD in [step.origin for step in graph.program.steps]) == mode
+        return losses, parameters
+
+    assert trained(True) == trained(False)
+
+
+def test_without_backward_nothing_is_copied(world):
+    class Evaluate(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.config.set_gradient_accumulation_steps(MICRO_BATCHES)
+
+        def build(self, x):
+            return self.model(x)
+
+    graph = Evaluate(Train().model)
+    graph(data())
+    assert not {step.origin for step in graph.program.steps} & set(HOST)
+
+
 PLAIN = replace(read("cpu"), launch=0.0, collective_launch=0.0, contention=1.0, skew=0.0)
 
 
