@@ -275,7 +275,8 @@ class Capture(CapturedValues):
             value.scope, value.line = where.scope, line
         step = replace(
             step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
-            again=where.again, offloaded=where.offloaded, stage=where.stage, of=where.of, line=line,
+            again=where.again, offloaded=(True,) * len(outputs) if where.offloaded else (),
+            stage=where.stage, of=where.of, line=line,
         )  # fmt: skip
         if where.saved is not None and is_activation(step, self.variable_numbers):
             step = replace(step, saved=where.saved.has(where.scope, step.name))

@@ -136,7 +136,8 @@ class ProgramStep:
     backward: bool = False  # whether it is part of the gradient of what the module did
     again: int = 0  # which repetition of the module it is part of, in a checkpoint; 0: none
     saved: bool = False  # whether what it makes is kept though its module is checkpointed
-    offloaded: bool = False  # whether its module keeps activations for backward on the host
+    # Of what it makes, whether the module keeps activations for backward on the host; (): nothing.
+    offloaded: tuple[bool, ...] = ()
     stage: int | None = None  # the pipeline stage, where there is one
     of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line

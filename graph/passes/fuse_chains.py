@@ -175,8 +175,19 @@ def fused_step(
     step = replace(
         last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,
         run=run, several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
-        offloaded=any(each.offloaded for each in op.steps),
+        offloaded=_offloaded(op.steps, outputs),
     )  # fmt: skip
     before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))
     names = ", ".join(each.name for each in op.steps)
     return replace(step, note=f"{names}: {readable(after)}, not {readable(before)}")
+
+
+def _offloaded(steps: Sequence[ProgramStep], outputs: Sequence[Value]) -> tuple[bool, ...]:
+    """Which outputs of steps are of modules that keep activations on the host."""
+    numbers = {
+        value.number
+        for step in steps
+        for value, offloaded in zip(step.outputs, step.offloaded, strict=False)
+        if offloaded
+    }
+    return tuple([value.number in numbers for value in outputs]) if numbers else ()

@@ -180,7 +180,9 @@ class _Activations:
 
     def _begin(self, place: int, step: ProgramStep) -> None:
         """Note what a step makes in memory of its own, if it is an activation."""
-        for value in step.outputs if step.offloaded and not self._run.backward[place] else ():
-            if value.number in self._follows:
+        if self._run.backward[place] or not step.offloaded:
+            return
+        for value, offloaded in zip(step.outputs, step.offloaded, strict=True):
+            if offloaded and value.number in self._follows:
                 self._all.append(_Activation(value, step, place))
                 self._of[value.number] = self._all[-1]

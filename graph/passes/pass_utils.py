@@ -36,7 +36,7 @@ def box(value: Value, made: Value, near: ProgramStep) -> ProgramStep:
     """A boxing of `value` to `made`, with the module and stage of `near`."""
     return replace(
         near, name="boxing", origin=BOXING, inputs=(value,), attrs=(), outputs=(made,),
-        several=False, repeatable=True, op=None, asked=False,
+        several=False, repeatable=True, op=None, asked=False, offloaded=near.offloaded[:1],
         **boxing_calls(value.meta, made.meta, near.name),
     )  # fmt: skip
 

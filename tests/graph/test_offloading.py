@@ -16,7 +16,7 @@ from onefold.graph import host_copies
 from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.hardware import read
 from onefold.graph.host_copies import FETCH, OFFLOAD, RELEASE, WAIT
-from onefold.graph.passes import offload_activations
+from onefold.graph.passes import fuse_chains, offload_activations
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +204,33 @@ def test_what_is_wanted_at_the_end_and_what_follows_from_parameters_stays():
     graph = Giving(model)
     graph(data({}, 0))
     assert origins(graph) == []
+
+
+class Wavy(nn.Module):
+    """Begins with what is fused with the end of the layer before."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(flow.gelu(x)) + x
+
+
+def test_of_a_step_for_two_modules_that_of_one_is_copied(monkeypatch):
+    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
+    monkeypatch.setattr(offload_activations, "_SOON", 0)
+    with flow.planning(1):
+        model = nn.Sequential(*[Wavy() for _ in range(4)])
+        offloading(model[1])
+        graph = Train(model)
+        graph._compile(flow.randn(64, 8))
+    steps = graph.program.steps
+    both = [step for step in steps if len(set(step.offloaded)) > 1]
+    assert len(both) == 2  # with the layer before, and with the one behind
+    copied = {step.source.number for step in steps if step.origin == OFFLOAD}
+    for step in both:
+        assert [value.number in copied for value in step.outputs] == list(step.offloaded)
 
 
 PLAIN = replace(read("cpu"), launch=0.0, collective_launch=0.0, contention=1.0)
