@@ -8,6 +8,7 @@ Rajbhandari et al. (2020), Korthikanti et al. (2022).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -310,11 +311,12 @@ class Estimator:
             return 0.0, all_reduce(group, weights)
         if c.zero == 1:
             return 0.0, reduce_scatter(group, weights) + all_gather(group, weights)
-        units = [unit for stage in stages for unit in stage.units if unit.weights]
-        reduced = sum(reduce_scatter(group, unit.weights) for unit in units)
+        units = Counter((u.weights, u.low) for stage in stages for u in stage.units if u.weights)
+        reduced = sum(alike * reduce_scatter(group, size) for (size, _), alike in units.items())
         if c.zero == 2:
             return reduced, all_gather(group, weights)
-        return reduced + 2 * sum(all_gather(group, unit.low) for unit in units), 0.0
+        gathered = sum(alike * all_gather(group, low) for (_, low), alike in units.items())
+        return reduced + 2 * gathered, 0.0
 
 
 def _gathered(c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
