@@ -1,5 +1,7 @@
 """When copies to the host and back begin: in order, few at a time, and beside computing."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -45,13 +47,15 @@ def makespan(steps, copies, turns):
     return run(tasks).makespan
 
 
-@given(programs())
-def test_turns_are_in_order_and_few_copies_are_under_way(program):
+@given(programs(), st.booleans())
+def test_turns_are_in_order_and_few_copies_are_under_way(program, apart):
     steps, copies = program
+    copies = [replace(copy, apart=apart) for copy in copies]
     turns = schedule(steps, copies)
     for copy, turn in zip(copies, turns, strict=True):
         assert copy.last < turn.released <= turn.fetched <= copy.needed
         assert turn.released <= max(copy.turn, copy.last + 1)
+        assert turn.fetched >= copy.turn or not apart
     pairs = list(zip(copies, turns, strict=True))
     for index in range(len(steps)):
         # Where several begin behind one step they do so before the first of them is waited for.
@@ -82,3 +86,11 @@ def test_what_computing_can_hide_takes_no_time(steps, count, share):
 def test_slow_copies_are_done_where_backward_begins():
     slow = [Copy(0, 7, 9.0, 4), Copy(1, 6, 9.0, 4)]
     assert schedule([1.0] * 8, slow) == [Turns(4, 4), Turns(4, 4)]
+
+
+def test_copies_that_go_on_beside_other_work_wait_for_none_of_each_other():
+    """Without other work a copy would be waited for where the second one after it begins."""
+    slow = [Copy(at, 9 - at, 9.0, 5) for at in range(4)]
+    assert [turns.released for turns in schedule([1.0] * 10, slow)] == [3, 4, 5, 5]
+    apart = [replace(copy, apart=True) for copy in slow]
+    assert schedule([1.0] * 10, apart) == [Turns(5, 5)] * 4
