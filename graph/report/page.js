@@ -68,7 +68,7 @@
 
   const FIXED = {
     forward: "forward", backward: "backward", weights: "weights", update: "update", inputs: "inputs", send: "send",
-    compute: "forward", communication: "collective", waiting: "inputs",
+    compute: "forward", communication: "collective", waiting: "inputs", copies: "olive", offload: "olive", fetch: "olive",
     "driver and communicators": "quiet", parameters: "forward", "optimizer states": "weights", buffers: "inputs", "input slices": "olive", activations: "backward",
     gradients: "update", all_gather: "weights", reduce_scatter: "gold", all_to_all: "olive", transfer: "send",
   };
@@ -237,8 +237,8 @@
 
   // The timeline.
 
-  const HEIGHT = { ruler: 26, gap: 9, compute: 20, communication: 9 }; // more where there are few rows
-  if (groups.length <= 8) Object.assign(HEIGHT, groups.length <= 4 ? { compute: 32, communication: 16 } : { compute: 26, communication: 12 });
+  const HEIGHT = { ruler: 26, gap: 9, compute: 20, beside: 9 }; // more where there are few rows
+  if (groups.length <= 8) Object.assign(HEIGHT, groups.length <= 4 ? { compute: 32, beside: 16 } : { compute: 26, beside: 12 });
   const rows = []; // one for each track, by group
   const showTimeline = () => {
     if (!timeline) {
@@ -246,13 +246,13 @@
       return;
     }
     const note = timeline.unit
-      ? "Each row is a group of ranks that do the same: what they compute, and below it what they communicate."
+      ? `Each row is a group of ranks that do the same: what they compute, and below it what they communicate${timeline.tracks.some((t) => t.stream === "copies") ? ", and copy to the host and back" : ""}.`
       : "The order of the schedule, in which every action takes one unit of time and a backward pass two. With hardware, the report shows seconds.";
     $("timeline-note").textContent = note;
     let top = HEIGHT.ruler + 4;
     const kinds = new Set();
     groups.forEach((group, number) => {
-      const its = ["compute", "communication"].flatMap((stream) => timeline.tracks.filter((t) => t.group === number && t.stream === stream));
+      const its = ["compute", "communication", "copies"].flatMap((stream) => timeline.tracks.filter((t) => t.group === number && t.stream === stream));
       let y = top;
       for (const track of its) {
         const n = track.events.length / 4;
@@ -263,7 +263,7 @@
           now = stop[i] = start[i] + length;
           kinds.add(timeline.labels[name].kind);
         }
-        const height = HEIGHT[track.stream] ?? HEIGHT.compute;
+        const height = track.stream === "compute" ? HEIGHT.compute : HEIGHT.beside;
         rows.push({ group: number, stream: track.stream, label, micro, start, stop, n, y, height });
         y += height + 2;
       }

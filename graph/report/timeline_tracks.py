@@ -23,6 +23,8 @@ def simulated(simulation: Simulation) -> Timeline:
     lanes: dict[Lane, list[Event]] = defaultdict(list)
     for task, start, end in zip(line.tasks, line.starts, line.ends, strict=True):
         about = task.about
+        if about.kind == "copies" and task.stream == "compute":
+            continue  # it begins copies, or waits for them
         kind = about.kind or task.stream
         micro_batch = -1 if about.micro_batch is None else about.micro_batch
         name = task.name if micro_batch < 0 else task.name.removesuffix(str(micro_batch))

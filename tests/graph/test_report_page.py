@@ -168,6 +168,24 @@ def test_keys_walk_through_the_timeline(shown, graph):
     assert text(shown, "#event h3") == "No event selected"
 
 
+def test_copies_to_the_host_have_a_row(page, tmp_path):
+    with virtual_world():
+        spec = pipelines.Spec(((0, 1), (2, 3)), (0, 1), offloaded=(0, 1))
+        graph = pipelines.Train(pipelines.Model(spec, staged=True), 8, "1f1b")
+        graph._compile(*pipelines.data(graph.model, 32))
+        graph.report(tmp_path / "plan.html", "h100")
+    opened(page, tmp_path / "plan.html")
+    note = "what they communicate, and copy to the host and back."
+    assert text(page, "#timeline-note").endswith(note)
+    assert "copies" in texts(page, "#timeline-legend li")
+    focus(page, "timeline-view")
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        page.press(key)
+    assert text(page, "#event h3").startswith("copies of ")
+    assert "copies" in text(page, "#event dl")
+    check_quiet(page, tmp_path / "plan.html")
+
+
 def test_keys_and_buttons_zoom(shown):
     assert text(shown, "#window") == ""
     focus(shown, "timeline-view")
