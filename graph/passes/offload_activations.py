@@ -40,8 +40,9 @@ def offload_activations(program: Program) -> Program:
     fetches: dict[int, list[tuple[int, ProgramStep]]] = defaultdict(list)
     before: dict[int, list[ProgramStep]] = defaultdict(list)
     renamed: dict[int, dict[int, Value]] = defaultdict(dict)  # from the step with this index on
+    uses = _Uses(program)
     for run in _runs(program):
-        found = _Activations(program, run)
+        found = _Activations(program, run, uses)
         for each, turns in found.offloaded():
             value, last, needed = each.value, run.at[each.last], run.at[each.needed]
             kept, away, fetched, there = (Value(next(numbers), value.meta) for _ in range(4))
@@ -81,13 +82,15 @@ class _Run:
 def _runs(program: Program) -> Iterator[_Run]:
     """The whole program, or with stages the forward and the backward of each."""
     steps = program.steps
-    stages = sorted({step.stage for step in steps if step.stage is not None})
-    if not stages:
+    if all(step.stage is None for step in steps):
         yield _Run(range(len(steps)), [step.backward for step in steps])
         return
     late = is_backward(program)
-    for stage in stages:
-        own = [at for at, step in enumerate(steps) if step.stage == stage and not crosses(step)]
+    stages: defaultdict[int | None, list[int]] = defaultdict(list)
+    for at, step in enumerate(steps):
+        if not crosses(step):
+            stages[step.stage].append(at)
+    for own in stages.values():
         behind = [at for at in own if late[at]]
         ahead = [at for at in own if behind and at < behind[0]]
         yield _Run([*ahead, *behind], [late[at] for at in (*ahead, *behind)], staged=True)
@@ -105,28 +108,40 @@ class _Activation:
     stays: bool = False  # whether it must not leave the device
 
 
+class _Uses:
+    """What a program does with its values, by their numbers."""
+
+    def __init__(self, program: Program) -> None:
+        self.follows = {value.number for value in program.inputs}  # what the inputs decide
+        self.readers: defaultdict[int, list[int]] = defaultdict(list)  # the indices of steps
+        ends = [*program.wanted(), *(value for pair in program.carried for value in pair)]
+        for at, step in enumerate(program.steps):
+            reads = [value.number for value in step.reads()]
+            for number in reads:
+                self.readers[number].append(at)
+            if not self.follows.isdisjoint(reads):
+                self.follows.update(value.number for value in step.outputs)
+            ends += step.writes if step.place is None else (step.place, *step.writes)
+        self.ends = {value.number for value in ends}  # which must stay where they are
+
+
 class _Activations:
     """What steps of modules with `activation_offloading` make for backward, in one run."""
 
-    def __init__(self, program: Program, run: _Run) -> None:
+    def __init__(self, program: Program, run: _Run, uses: _Uses) -> None:
         self._run = run
+        self._follows = uses.follows
         self._all: list[_Activation] = []
         self._of: dict[int, _Activation] = {}  # by number: it, or the one it is a view of
-        self._follows = {value.number for value in program.inputs}  # what the inputs decide
         self._read: dict[int, int] = {}  # by number, the place of the last step that reads it
         self._backward = [place for place, late in enumerate(run.backward) if late]
         self._steps = [program.steps[at] for at in run.at]
-        ends = [*program.wanted(), *(value for pair in program.carried for value in pair)]
-        places = {at: place for place, at in enumerate(run.at)}
-        for at, step in enumerate(program.steps):
-            if any(value.number in self._follows for value in step.reads()):
-                self._follows.update(value.number for value in step.outputs)
-            if at in places:
-                self._add(places[at], step)
-            else:
-                ends += step.reads()
-            ends += step.writes if step.place is None else (step.place, *step.writes)
-        self._keep(ends)
+        for place, step in enumerate(self._steps):
+            self._add(place, step)
+        inside = set(run.at)
+        for number, base in self._of.items():
+            if number in uses.ends or not inside.issuperset(uses.readers[number]):
+                base.stays = True
 
     def offloaded(self) -> Iterator[tuple[_Activation, Turns]]:
         """Those to keep on the host, in the order in which they are made."""
