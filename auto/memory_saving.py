@@ -89,8 +89,8 @@ class MemorySaving:
         micro-batches that are held so many are on their way, and their activations on the device.
         The units `staying` are not offloaded.
         """
-        kept = {name: self._kept(name) for name in self.units if self._kept(name) > 0}
-        kept = {name: nbytes for name, nbytes in kept.items() if name not in staying}
+        kept = {name: self._kept(name) for name in self.units if name not in staying}
+        kept = {name: nbytes for name, nbytes in kept.items() if nbytes > 0}
         most, times = self.room(hardware), max(self.held - on_its_way, 0.0)
         some, saved = list(kept) if times else [], 0.0
         for count in range(1, len(some) + 1):

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import TypeAlias
 
 from ..host_copies import FETCH, RELEASE
 from ..ir import ProgramStep
 from ..schedules.actions import Action, Kind
 
-_BACKWARD: tuple[Kind, ...] = ("B", "I")
-Segments = dict[tuple[Kind, int], list[ProgramStep]]
+Segments: TypeAlias = dict[tuple[Kind, int], list[ProgramStep]]
 
 
 def with_copies_apart(segments: Segments) -> Segments:
@@ -54,16 +54,17 @@ def with_copies(
     begun: defaultdict[int, list[Action]] = defaultdict(list)
     for index, action in enumerate(actions):
         stage, micro = action.stage, action.micro_batch
-        if action.kind != "F":
+        release, begin = Action("R", stage, micro), Action("P", stage, micro)
+        there = [each for each in (release, begin) if (each.kind, stage) in segments]
+        if action.kind != "F" or not there:
             continue
-        backward = at.get(
-            Action("B", stage, micro), at.get(Action("I", stage, micro), len(actions))
-        )
+        both = Action("B", stage, micro)
+        backward = at[both if both in at else Action("I", stage, micro)]
         free = min(index + 2, backward)
-        if ("R", stage) in segments:
-            released[free].append(Action("R", stage, micro))
-        if ("P", stage) in segments:
-            begun[max(backward - 1, free)].append(Action("P", stage, micro))
+        if release in there:
+            released[free].append(release)
+        if begin in there:
+            begun[max(backward - 1, free)].append(begin)
     return {at: [*released[at], *begun[at]] for at in sorted({*released, *begun})}
 
 
