@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import torch
 
+from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
 from ...engine.ops.matmul import MatrixOp
 from ...kernels import epilogue_ref as epilogue, pointwise_chain_ref as kernels
@@ -108,16 +108,13 @@ def refusal(step: ProgramStep) -> str:
     assert step.op is not None
     if any(value is None for value in step.inputs):
         return "no pointwise kernel"
-    args = [
-        _stand_in(v.meta.dtype, bool(v.meta.shape)) if type(v) is Value else v for v in step.inputs
-    ]
+    args = [_stand_in(v.meta) if type(v) is Value else v for v in step.inputs]
     why = pick(kernels.why_not, "cuda")
     return str(why(step.op.kernel, (*args, *step.attrs)))
 
 
-@cache
-def _stand_in(dtype: torch.dtype, dims: bool) -> torch.Tensor:
-    return torch.ones((0,) if dims else (), dtype=dtype)
+def _stand_in(meta: Meta) -> torch.Tensor:
+    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
 
 
 def _with_note(groups: Groups, index: int, step: ProgramStep) -> ProgramStep:

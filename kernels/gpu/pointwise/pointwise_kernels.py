@@ -183,12 +183,9 @@ def supported(arg: object) -> bool:
 
 def stand_in(arg: Any) -> Any:
     """Without elements; a tensor without dims promotes like a number, so it stays one."""
-    return _blank(arg.dtype, arg.ndim > 0) if isinstance(arg, Tensor) else arg
-
-
-@cache
-def _blank(dtype: torch.dtype, dims: bool) -> Tensor:
-    return torch.ones((0,) if dims else (), dtype=dtype)
+    if isinstance(arg, Tensor):
+        return torch.ones((0,) if arg.ndim else (), dtype=arg.dtype)
+    return arg
 
 
 @cache
