@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import random_ref
+from .host_memory import on_host
 from .philox import Seed
 
 Shape = tuple[int, ...]
@@ -120,7 +121,7 @@ def attention_grad(
 
 
 def _has_kernel(q: Tensor, v: Tensor, drop: Dropped | None) -> bool:
-    return q.device.type == "cpu" and q.shape[-1] == v.shape[-1] and drop is None
+    return on_host(q) and q.shape[-1] == v.shape[-1] and drop is None
 
 
 def _added(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> tuple[Tensor | None, bool]:

@@ -7,6 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .host_memory import on_host
+
 Ints = tuple[int, ...]
 
 _backward = torch.ops.aten.convolution_backward.default
@@ -51,7 +53,7 @@ def _few_places(dy: Tensor, x: Tensor, shape: Ints, transposed: bool, groups: in
         and groups == 1
         and x.ndim == 4
         and x.dtype is torch.float32
-        and x.device.type == "cpu"
+        and on_host(x)
     )
 
 

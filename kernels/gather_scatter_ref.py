@@ -140,7 +140,7 @@ def embedding_grad(
     source = dy.reshape(flat.numel(), width)
     mine = flat - offset
     there = (mine >= 0) & (mine < rows) & (flat != padding)
-    if not bool(there.all()):
+    if not there.is_meta and not bool(there.all()):
         mine, source = mine[there], source[there]
     if by_frequency:
         count = torch.bincount(mine, minlength=rows)

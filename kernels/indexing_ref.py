@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError
+from .host_memory import on_host
 
 Indices: TypeAlias = Sequence[Tensor | None]
 Boxes: TypeAlias = Sequence[tuple[int, int]]
@@ -51,13 +52,13 @@ def check_range(index: Tensor, size: int, dim: int, low: int = 0) -> None:
 
 
 def only_index(indices: Indices) -> tuple[int, Tensor] | None:
-    """The dim and index where one dim is indexed by a cpu tensor that has dims, or None.
+    """The dim and index where one dim is indexed by a tensor on the CPU that has dims, or None.
 
     torch checks such indices as it reads them, which saves a pass over them; a negative one, which
     these functions of torch do not take, is an error there and left to the general way.
     """
     found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(found) != 1 or not found[0][1].ndim or not found[0][1].is_cpu:
+    if len(found) != 1 or not found[0][1].ndim or not on_host(found[0][1]):
         return None
     return found[0]
 
@@ -137,7 +138,7 @@ def add_rows(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -
     moved = dy.movedim(list(range(first, first + len(block))), list(range(len(block))))
     flat = moved.reshape(prod(block), *width)
     held = valid.reshape(-1)
-    if not bool(held.all()):
+    if not held.is_meta and not bool(held.all()):
         linear, flat = linear.reshape(-1)[held], flat[held]
     total = dy.new_zeros((rows, *width)).index_add_(0, linear.reshape(-1), flat)
     order = [0] * len(shape)

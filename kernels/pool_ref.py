@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .host_memory import on_host
+
 Ints = tuple[int, ...]
 # kernel_size, stride, padding, dilation, ceil_mode
 MaxSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints, bool]
@@ -39,7 +41,7 @@ _ADAPTIVE_GRAD = {
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     """(the maximum of each window, its place in the plane)."""
-    if planes == 2 and x.ndim == 4 and x.shape[1] >= _LANES and x.device.type == "cpu":
+    if planes == 2 and x.ndim == 4 and x.shape[1] >= _LANES and on_host(x):
         # torch takes the channels several at a time where they are last in memory. That is worth
         # the copies, and the results are the same.
         y, indices = _MAX_POOL[2](x.contiguous(memory_format=torch.channels_last), *sizes)

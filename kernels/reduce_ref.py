@@ -8,6 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from .host_memory import on_host
+
 Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
 
 
@@ -101,7 +103,7 @@ def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]
 
 def _dense(x: Tensor) -> Tensor:
     # The CPU's medians read memory that is not the tensor's where it is expanded.
-    return x.contiguous() if x.device.type == "cpu" else x
+    return x.contiguous() if on_host(x) else x
 
 
 def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:

@@ -1,8 +1,8 @@
 """Storages: the memory of each output of a step on one rank, and its size in bytes.
 
-The kernel of each op is run on torch's fake tensors, which have shapes, strides and storages but no
-data. This tells whether a reshape is a view or a copy, and that an expanded value is small. It
-works for any rank, also for one that another process owns.
+The kernel of each op is run on meta tensors, which have shapes, strides and storages but no data.
+This tells whether a reshape is a view or a copy, and that an expanded value is small. It works for
+any rank, also for one that another process owns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from math import prod
 from typing import Any, TypeAlias
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ...engine import boxing
 from ...engine.boxing.boxes import cut_out, take
@@ -72,7 +71,7 @@ Known: TypeAlias = dict[Any, "tuple[Made | None, ...]"]
 
 
 class _Followed(Local):
-    """A rank as fake tensors can follow it: with torch's references, whatever its device."""
+    """A rank as meta tensors can follow it: with torch's references, whatever its device."""
 
     __slots__ = ()
 
@@ -91,7 +90,6 @@ class Storages:
 
     def __init__(self, rank: int, known: Known | None = None) -> None:
         self.rank = rank
-        self._mode = FakeTensorMode()
         self._known = {} if known is None else known
         self._kinds: dict[Meta, Hashable] = {}
         self._of_step: dict[Any, tuple[Made | None, ...]] = {}  # by identity: it runs many times
@@ -174,20 +172,19 @@ class Storages:
     def _run(
         self, op: Op, local: Local, step: ProgramStep, forms: Sequence[Form | None]
     ) -> tuple[Made, ...] | None:
-        with self._mode:
-            given = [
-                _fake(form, v.meta.dtype) if type(v) is Value and form is not None else v
-                for v, form in zip(step.inputs, forms, strict=True)
-            ]
-            results = op.bind(local, step.attrs)(*given)
+        given = [
+            _without_data(form, v.meta.dtype) if type(v) is Value and form is not None else v
+            for v, form in zip(step.inputs, forms, strict=True)
+        ]
+        results = op.bind(local, step.attrs)(*given)
         results = tuple(results) if step.several else (results,)
         storages = [
-            x.untyped_storage()._cdata if isinstance(x, FakeTensor) else None for x in given
+            x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else None for x in given
         ]
         groups: dict[int, int] = {}
         found = []
         for value, result in zip(step.outputs, results, strict=True):
-            if not isinstance(result, FakeTensor):
+            if not isinstance(result, torch.Tensor):
                 return None
             form = Form(tuple(result.shape), tuple(result.stride()))
             if form.shape != tuple(value.meta.local_shape(local.position)):
@@ -207,15 +204,14 @@ class Storages:
         if form is None:
             return new
         plan = boxing.plan(given.meta, value.meta)
-        with self._mode:
-            x = _fake(form, value.meta.dtype)
-            for index, each in enumerate(plan.steps):
-                if not index and step.place is not None and overwrites(each, self.rank, x):
-                    continue
-                cut = _kept(each, self.rank)
-                if cut is None:
-                    return new
-                x = take(x, cut)
+        x = _without_data(form, value.meta.dtype)
+        for index, each in enumerate(plan.steps):
+            if not index and step.place is not None and overwrites(each, self.rank, x):
+                continue
+            cut = _kept(each, self.rank)
+            if cut is None:
+                return new
+            x = take(x, cut)
         return Made(Form(tuple(x.shape), tuple(x.stride())), 0, 0, 0)
 
 
@@ -235,8 +231,8 @@ def _kept(step: BoxingStep, rank: int) -> Any:
     return None
 
 
-def _fake(form: Form, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(form.shape, form.strides, dtype=dtype)
+def _without_data(form: Form, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(form.shape, form.strides, dtype=dtype, device="meta")
 
 
 def _new(meta: Meta, position: int, group: int = 0) -> Made:
