@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
@@ -163,6 +163,9 @@ class Op:
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
+    # Whether results are in row-major order and in memory of their own: "kept", if all inputs are
+    # in that order, or "made", in any case. Elsewhere only the kernel tells.
+    row_major: Literal["", "kept", "made"] = ""
     flops_per_element: ClassVar[float] = 1.0
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:

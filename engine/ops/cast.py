@@ -49,6 +49,7 @@ class Cast(Op):
 
     name = "cast"
     attributes = CastAttributes
+    row_major = "kept"
     saves = ()
     kernel = staticmethod(kernels.cast)
 

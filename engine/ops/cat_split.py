@@ -35,6 +35,7 @@ class CatAttributes(NamedTuple):
 class _Join(DataMovement):
     """Tensors joined along a dim."""
 
+    row_major = "kept"
     join: Kernel
 
     def bind(self, local: Local, attrs: Arg) -> Kernel:

@@ -36,12 +36,18 @@ class Embedding(IndexedOp[EmbeddingAttributes]):
 
     name = "embedding"
     attributes = EmbeddingAttributes
+    row_major = "kept"
     flops_per_element = 0.0
 
     def kernel(
         self, weight: torch.Tensor, index: torch.Tensor, padding: int, by_frequency: bool
     ) -> torch.Tensor:
         return torch.embedding(weight, index)
+
+    def infer(self, weight: Meta, index: Meta, attrs: EmbeddingAttributes) -> Meta:
+        if weight.ndim == 2 and index.dtype in (torch.int32, torch.int64):
+            return weight.like((*index.shape, weight.shape[1]))
+        return required(super().infer(weight, index, attrs))
 
     def rule(self, axis: Axis, weight: Meta, index: Meta, attrs: EmbeddingAttributes) -> Rule:
         last = index.ndim
@@ -75,6 +81,7 @@ class EmbeddingGrad(IndexedOp[EmbeddingGradAttributes]):
 
     name = "embedding_grad"
     attributes = EmbeddingGradAttributes
+    row_major = "kept"
 
     def infer(self, dy: Meta, index: Meta, attrs: EmbeddingGradAttributes) -> Meta:
         return dy.like((attrs.rows, dy.shape[-1]))

@@ -28,6 +28,7 @@ class Gated(Op):
 
     name = "gated"
     attributes = GatedAttributes
+    row_major = "kept"
     flops_per_element = 6.0
     kernel = staticmethod(kernels.gated)
 
@@ -53,6 +54,7 @@ class GatedGrad(Op):
 
     name = "gated_grad"
     attributes = GatedAttributes
+    row_major = "kept"
     num_outputs = 2
     like = (1, 2)
     flops_per_element = 6.0

@@ -38,6 +38,7 @@ class ConstantLike(Op):
 
     name = "constant_like"
     attributes = ConstantAttributes
+    row_major = "kept"
     like = (0,)
     saves = ()
     differentiable = False

@@ -76,6 +76,7 @@ class Elementwise(Op):
     """
 
     attributes = NoAttributes
+    row_major = "kept"
     vjp: Callable[..., Gradients]  # a row's own function
 
     def __init__(

@@ -35,6 +35,7 @@ class SoftmaxOp(Op):
     """y = exp(x) / sum over dim of exp(x), or its logarithm"""
 
     attributes = SoftmaxAttributes
+    row_major = "kept"
     saves = ()
     saves_output = True
     flops_per_element = 4.0
@@ -91,6 +92,7 @@ class SoftmaxGrad(Op):
     """dx = y * (dy - sum over dim of dy * y), or of the logarithm dy - exp(y) * sum of dy"""
 
     attributes = OneDim
+    row_major = "kept"
     flops_per_element = 4.0
 
     def __init__(self, log: bool) -> None:

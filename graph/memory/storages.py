@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -63,7 +64,17 @@ def position_of(meta: Meta, rank: int) -> int | None:
 def whole(meta: Meta, position: int) -> Form:
     """A shard in row-major order, in memory of its own."""
     shape = tuple(meta.local_shape(position))
-    return Form(shape, torch.empty(shape, device="meta").stride())
+    return Form(shape, row_major(shape))
+
+
+@lru_cache(1 << 12)
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor of this shape in row-major order.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return torch.empty(shape, device="meta").stride()
 
 
 # What each output of steps is, by what it depends on.
@@ -131,7 +142,7 @@ class Storages:
         key = (step.origin, metas, made, step.attrs, place, tuple(forms), tuple(positions))
         found = self._known.get(key)
         if found is None:
-            if place is not None and isinstance(step.op, Accumulate):
+            if place is not None and (isinstance(step.op, Accumulate) or _all_row_major(forms)):
                 form = forms[place]
                 assert form is not None
                 found = self._known[key] = (Made(form, place, 0, 0),)
@@ -139,7 +150,8 @@ class Storages:
             # What a kernel draws at random it computes, data or not.
             traced = all(type(v) in _TRACED for v in step.inputs)
             position = positions[0] if len(set(positions)) == 1 else None
-            if traced and position is not None:
+            known = _in_row_major_order(step, forms)
+            if traced and position is not None and not known:
                 found = self._traced(step, position, forms)
             found = found or _plain(step, positions, forms)
             self._known[key] = found
@@ -229,6 +241,21 @@ def _kept(step: BoxingStep, rank: int) -> Any:
         kept = layout.whole and all(part.sources == (rank,) for part in parts)
         return cut_out(step.made(rank), step.held(rank)) if kept else None
     return None
+
+
+def _in_row_major_order(step: ProgramStep, forms: Sequence[Form | None]) -> bool:
+    """Whether the results are in that order, in memory of their own, for which no kernel need run.
+
+    On meta tensors torch runs much of it in Python, for which it loads its compiler.
+    """
+    if step.op is None or step.aliases or step.place is not None:
+        return False
+    made = step.op.row_major
+    return made == "made" or (made == "kept" and _all_row_major(forms))
+
+
+def _all_row_major(forms: Sequence[Form | None]) -> bool:
+    return all(form.strides == row_major(form.shape) for form in forms if form is not None)
 
 
 def _without_data(form: Form, dtype: torch.dtype) -> torch.Tensor:
