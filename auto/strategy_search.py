@@ -37,7 +37,6 @@ _HEAVY = 3  # meshes whose memory is planned: those that are expected to need mo
 _SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
 _FULL = 0.97  # of the budget: what is left is not worth another plan
 _FIRST = 2  # simulations before estimates are trusted
-_PACKED = 6_000  # buffers of a call up to which an arena is laid out
 _MODULES = 64  # that are simulated before that, in smaller models
 _SEARCHED = 4  # candidates for which layouts inside a stage are searched
 _REPAIRS = 3  # times that a plan which misses the budget is made again
@@ -136,7 +135,7 @@ class _Search:
         self.failed: dict[str, str] = {}
         self.done: set[Candidate] = set()
         self.estimates: dict[Strategy, Estimate] = {}  # of those that were compiled
-        self.unpacked: dict[Strategy, MemoryPlan] = {}  # of their heaviest ranks
+        self.plans: dict[Strategy, MemoryPlan] = {}  # of their heaviest ranks
         self.heavier: dict[object, float] = {}  # bytes over estimated bytes, the most so far
 
     def run(self) -> Result:
@@ -265,23 +264,20 @@ class _Search:
             self.unfit[strategy] = memory
             return None, memory
         priced = self.priced[strategy] = Priced(strategy, simulation, memory, estimate.seconds)
-        if not _is_packed(plan):
-            self.unpacked[strategy] = plan
+        self.plans[strategy] = plan
         return priced, memory
 
     def _packed(self) -> Priced | None:
         """The fastest of all for whose heaviest rank an arena was found within the budget."""
         while self.priced:
             best = min(self.priced.values(), key=lambda p: p.seconds)
-            plan = self.unpacked.pop(best.strategy, None)
-            if plan is None:
-                return best
+            plan = self.plans[best.strategy]
             memory = best.memory + plan.total - _needed(plan)
             del self.priced[best.strategy]
             if memory <= self.budget:
-                self.priced[best.strategy] = replace(best, memory=memory)
-            else:
-                self.unfit[best.strategy] = memory
+                packed = self.priced[best.strategy] = replace(best, memory=memory)
+                return packed
+            self.unfit[best.strategy] = memory
         return None
 
     # Errors.
@@ -319,15 +315,8 @@ class _Search:
         return "More ranks alone would not do: use a smaller batch or model, or amp="
 
 
-def _is_packed(plan: MemoryPlan) -> bool:
-    """Whether its arena is laid out for every strategy, and not for the best alone."""
-    return len(plan.buffers) <= _PACKED
-
-
 def _needed(plan: MemoryPlan) -> int:
-    """Bytes of a rank; of many buffers those that are live at once, which takes less time."""
-    if _is_packed(plan):
-        return plan.total
+    """Bytes of a rank without gaps: an arena is laid out for the best strategy alone."""
     return plan.persistent + plan.inputs + plan.lower_bound
 
 

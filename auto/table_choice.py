@@ -45,8 +45,9 @@ def table_for(model: Module, plan: Plan | None) -> Table:
 def _table(params: Mapping[str, Tensor], plan: Plan, sequence: bool) -> Table:
     styles = plan.styles(params)
     used: dict[str, Style] = {}
+    firsts = [_first(plan, name) for name in params]
     for rule in plan:
-        if any(_first(plan, name) is rule for name in params):
+        if any(each is rule for each in firsts):
             used.setdefault(rule.pattern, rule.style)
     splits = [(params[name], style.sbp(params[name])) for name, style in styles.items()]
     dims = {tensor.shape[sbp.dim] for tensor, sbp in splits if sbp.is_split}

@@ -218,11 +218,10 @@ class Capture(CapturedValues):
             assert base is not None
             values = self._move(base, plan.meta, op.name, asked=True)
         else:
-            step = ProgramStep(
-                op.name, call, slots, plan.attrs, (), origins.alone(plan.run), op.num_outputs != 1,
-                aliases=plan.aliases, op=op,
+            values = self._add(
+                op.name, call, slots, plan.attrs, plan.metas, run=origins.alone(plan.run),
+                several=op.num_outputs != 1, aliases=plan.aliases, op=op,
             )  # fmt: skip
-            values = self._add(step, plan.metas)
         made = self._tensors(op, plan, slots, values)
         return link_all(made, base, plan.steps) if op.makes_views else made
 
@@ -238,7 +237,7 @@ class Capture(CapturedValues):
 
     def _move(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> tuple[Value, ...]:
         way = boxing_calls(x.meta, target, op_name)
-        return self._add(ProgramStep("boxing", BOXING, (x,), (), (), asked=asked, **way), (target,))
+        return self._add("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
 
     def _misplaced(self, error: PlacementError, slots: tuple[object, ...]) -> PlacementError:
         """The error for an op on several placements, where a stage says which one is right."""
@@ -266,17 +265,28 @@ class Capture(CapturedValues):
         with self.within(where):
             return cast(slot, dtype)
 
-    def _add(self, step: ProgramStep, metas: tuple[Meta, ...]) -> tuple[Value, ...]:
-        """Write a step on tensors down as being here; the values that it makes."""
-        inputs = tuple([self.value_of(x) if isinstance(x, Tensor) else x for x in step.inputs])
+    def _add(
+        self,
+        name: str,
+        origin: object,
+        slots: Sequence[object],
+        attrs: tuple[object, ...],
+        metas: Sequence[Meta],
+        **rest: Any,
+    ) -> tuple[Value, ...]:
+        """Write a step on tensors, with fields of a `ProgramStep`, down as being here.
+
+        Returns the values that it makes.
+        """
+        inputs = tuple([self.value_of(x) if isinstance(x, Tensor) else x for x in slots])
         outputs = tuple([self._value(meta) for meta in metas])
         where, line = self.where, self._lines()
         for value in outputs:
             value.scope, value.line = where.scope, line
-        step = replace(
-            step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
+        step = ProgramStep(
+            name, origin, inputs, attrs, outputs, scope=where.scope, backward=where.backward,
             again=where.again, offloaded=(True,) * len(outputs) if where.offloaded else (),
-            stage=where.stage, of=where.of, line=line,
+            stage=where.stage, of=where.of, line=line, **rest,
         )  # fmt: skip
         if where.saved is not None and is_activation(step, self.variable_numbers):
             step = replace(step, saved=where.saved.has(where.scope, step.name))
@@ -301,8 +311,7 @@ class Capture(CapturedValues):
 
     def _source(self, op: Source, meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
         run = partial(shards_of, meta, maker)
-        step = ProgramStep(op.name, op, (), (), (), run, repeatable=False)
-        (value,) = self._add(step, (meta,))
+        (value,) = self._add(op.name, op, (), (), (meta,), run=run, repeatable=False)
         y = captured(value)
         if requires_grad:
             y.node = Leaf(y)
