@@ -24,7 +24,7 @@ def zero(x: torch.Tensor) -> None:
         x.zero_()
         return
     reserved = torch.frombuffer(mmap.mmap(-1, size, flags=_FLAGS), dtype=torch.uint8)
-    x.set_(reserved.untyped_storage(), 0, x.size(), x.stride())  # type: ignore[call-overload]
+    x.set_(reserved.untyped_storage(), 0, x.size(), x.stride())
 
 
 def is_untouched(x: torch.Tensor) -> bool:
