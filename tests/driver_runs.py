@@ -17,6 +17,7 @@ from collections import Counter
 from functools import cache
 from unittest import mock
 
+import driver_large
 import driver_models
 import driver_whole_steps
 import samples
@@ -135,19 +136,29 @@ def run_step(model, which):
     return run(driver_models.optimizer_step, *OPTIMIZERS[which])
 
 
-def run(make, *called):
+def run_large(first, last):
+    """The problems of ops on large tensors, by their numbers."""
+    found = [
+        run(driver_large.large_op, name, calls=1, depth="ir")
+        for name in [*driver_large.OPS][first:last]
+    ]
+    texts = [text for texts, _, _ in found for text in texts]
+    return texts, sum(launches for _, launches, _ in found), sum(forms for *_, forms in found)
+
+
+def run(make, *called, calls=CALLS, depth="binary"):
     """The problems of the step that `make(*called)` returns."""
     title = " ".join(map(str, called))
-    with GpuDriver() as gpu:
+    with GpuDriver(depth) as gpu:
         step = make(*called)
         if str(called[-1]).startswith("captured"):
             texts = [*driver_models.capture_faults(gpu, step)]
         else:
-            for _ in range(CALLS - 1):
+            for _ in range(calls - 1):
                 step()
             gpu.torch_work.clear()
             step()
-            texts = [*torch_faults(gpu.torch_work)]
+            texts = [*torch_faults(gpu.torch_work)] if calls > 1 else []
         del step
     gc.collect()  # steps are cycles, and hold parameters and the states of optimizers
     texts = [f"{title}: {text}" for text in [*wrong(gpu.problems), *texts]]
@@ -167,6 +178,8 @@ def work(kind, *task):
     torch.set_num_threads(1)
     if kind == "whole step":
         return run(driver_whole_steps.whole_step, *task)
+    if kind == "large tensors":
+        return run_large(*task)
     return run_samples(*task) if kind == "samples" else run_step(*task)
 
 
@@ -175,6 +188,7 @@ def tasks(everything):
     found = [("whole step", *called) for called in driver_whole_steps.STEPS]
     found += [("step of", model, mode) for model, mode in STEPS]
     found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
+    found += [("large tensors", n, n + CHUNK) for n in range(0, len(driver_large.OPS), CHUNK)]
     runs = [
         ("float32", "binary", 1, "local"),
         ("bfloat16", "ir", 2, "local"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onefold.testing.gpu_driver import GpuDriver
-from onefold.testing.gpu_driver.reserved_memory import LARGE, is_untouched
+from onefold.testing.gpu_driver.reserved_memory import LARGE, is_blank
 
 COUNT = LARGE // 4  # float32 numbers that make large memory
 
@@ -25,12 +25,13 @@ def test_new_memory_is_zero_wherever_old_memory_was(make, count):
 
 
 @pytest.mark.parametrize("make", [torch.empty, torch.zeros, torch.ones(()).new_zeros])
-def test_only_large_memory_that_nothing_wrote_is_untouched(make):
+def test_only_large_memory_that_nothing_wrote_is_blank(make):
     x = make(2, COUNT)
-    assert is_untouched(x) and is_untouched(x[1:])
+    assert is_blank(x) and is_blank(x[1:])
+    assert not is_blank(x[1, :8])
     x[1, -1] = 3.0
-    assert not is_untouched(x) and not is_untouched(x[:1])
-    assert not is_untouched(make(4))
+    assert not is_blank(x) and not is_blank(x[:1])
+    assert not is_blank(make(4))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +50,27 @@ def test_copies_are_those_of_torch(copy, view):
     x = view(whole)
     with_torch = copy(view(torch.full((2 * COUNT, 2), 1.0)))
     found = copy(x)
-    assert is_untouched(found)
+    assert is_blank(found)
     assert (found.dtype, found.shape) == (with_torch.dtype, with_torch.shape)
     assert found.stride() == with_torch.stride()
     whole[3, 0] = 2.0
-    assert not is_untouched(whole)
+    assert not is_blank(whole)
     assert copy(x).double().sum() == (0.0 if copy is torch.zeros_like else x.double().sum())
     assert found.data_ptr() != whole.data_ptr() and not found.any()
 
 
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.0])
+def test_a_number_that_is_repeated(number):
+    x = torch.full((), number).expand(2, COUNT)
+    assert is_blank(x) == (str(number) == "0.0")
+    assert is_blank(x.clone()) == (str(number) == "0.0")
+    assert (x.clone() == number).all()
+
+
 def test_large_tensors_take_no_space():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    kept = [torch.zeros_like(torch.empty(2**30)).clone() for _ in range(32)]  # 128 GiB
-    assert kept[0].nbytes == 2**32
+    kept = [torch.zeros_like(torch.empty(2**34)).clone() for _ in range(4)]
+    assert kept[0].nbytes == 2**36  # 64 GiB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB
 
 

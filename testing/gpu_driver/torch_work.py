@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .reserved_memory import is_untouched, zero
+from .reserved_memory import is_blank, zeros
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _ZEROS = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
@@ -55,12 +55,8 @@ class TorchWork(TorchDispatchMode):
         name = function._schema.name.removeprefix("aten::")
         given = dict(kwargs or {})
         allocate = _allocation(function, name, args, given)
-        result = (allocate or function)(*args, **given)
+        result = zeros(allocate, args, given) if allocate else function(*args, **given)
         tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
-        if allocate is not None:
-            for x in tensors:
-                if type(x) is torch.Tensor and not x.is_meta:
-                    zero(x)
         if is_work(function) and (not tensors or any(_has_values(x) for x in tensors)):
             self.seen[self._caller(), name] += 1
         return result
@@ -88,7 +84,7 @@ def _allocation(
     if name in _ZEROS:
         return getattr(torch.ops.aten, _ZEROS[name])  # type: ignore[no-any-return]
     source = args[0] if args else None
-    if name in _COPIES and type(source) is torch.Tensor and is_untouched(source):
+    if name in _COPIES and type(source) is torch.Tensor and is_blank(source):
         kwargs.pop("non_blocking", None)
         return torch.ops.aten.empty_like
     return None
