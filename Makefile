@@ -65,7 +65,7 @@ OTHER := build/triton-$(OTHER_TRITON)
 other-triton: $(OTHER)/.installed
 	PYTHONPATH=build/package $(OTHER)/bin/python -m pytest -q tests/kernels/test_launcher_version.py
 	PYTHONPATH=build/package $(OTHER)/bin/python -m pytest -q tests/kernels/test_cache_folder.py -k step
-	PYTHONPATH=build/package $(OTHER)/bin/python tests/driver_runs.py --match step
+	PYTHONPATH=build/package $(OTHER)/bin/python tests/driver_runs.py --match "step of"
 
 $(OTHER)/.installed: $(STAMP)
 	$(VENV)/bin/python -m venv $(OTHER)

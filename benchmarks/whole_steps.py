@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ CHECKED = 3  # steps whose losses are compared, which also warm up
 STEPS, ROUNDS = 5, 5  # steps in a round
 AGREE = 0.02  # the relative difference of losses in bfloat16
 RATE = 1e-4
-FORMS_BATCH, FORMS_LAYERS = 2, 2  # the most in --forms
+FORMS_LAYERS = 2  # the most in --forms; all layers launch the same forms
 LIMIT = 300.0  # seconds for one candidate
 MEMORY = ("OutOfMemoryError", "out of memory")
 Step = Callable[[], Any]
@@ -113,8 +114,7 @@ def onefold_step(name: str, size: Size, batch: int, candidate: str, drawn: bool 
     optimizer = flow.optim.AdamW(model.parameters(), lr=RATE)
     data = [flow.tensor(part, **lib.where) for part in step_models.batch_of(size, batch)]
     if candidate != "eager":
-        graph = Training(model, optimizer, candidate == "captured")
-        return lambda: graph(*data)
+        return partial(Training(model, optimizer, candidate == "captured"), *data)
 
     def step() -> flow.Tensor:
         with flow.autocast(DEVICE, dtype=torch.bfloat16):
@@ -159,10 +159,11 @@ def measure(name: str, size: Size, batch: int, candidate: str) -> timing.Results
 def launch_forms(name: str, size: Size) -> None:
     """Run Onefold's steps for the forms that they launch; see `onefold.testing.form_cache`.
 
-    All layers launch the same forms, so there are only two, which take less memory.
+    At all batches of which one may be the largest that fits.
     """
     size = {**size, "layers": min(size["layers"], FORMS_LAYERS)}
-    for batch in sorted({1, min(size["most"], FORMS_BATCH)}):
+    for power in range(size["most"].bit_length()):
+        batch = size["most"] >> power
         for candidate in OWN:
             step = onefold_step(name, size, batch, candidate, drawn=False)
             for _ in range(3):  # first, then traced, then replayed

@@ -205,14 +205,13 @@ def move(weight):
     return before
 
 
-def capture_faults(gpu, model, mode):
-    """What is wrong in the CUDA graphs of a training step, which is captured in two steps."""
-    step = training_step(model, mode)
+def capture_faults(gpu, step):
+    """What is wrong in the CUDA graphs of a graph's training step, captured in two steps."""
     graph = step.func
     for _ in range(4):
         step()
     reason = graph.cuda_graph_reason
-    kept = move(graph.model.head.weight)  # so that the step is captured again
+    kept = move(next(iter(graph.model.parameters())))  # so that the step is captured again
     for _ in range(3):
         step()
     del kept

@@ -1,12 +1,14 @@
 """Runs samples, training steps and optimizers on the driver without a GPU, and lists problems.
 
-    python tests/driver_runs.py         # what CI runs
-    python tests/driver_runs.py --all   # every sample in three dtypes, compiled to binaries
+    python tests/driver_runs.py                       # what CI runs
+    python tests/driver_runs.py --match "whole step"  # of these, GPT-2 124M and a Llama of 1.2B
+    python tests/driver_runs.py --all                 # every sample in three dtypes, as binaries
 
 Forms are compiled in parallel, into Triton's cache. Ends with 1 where there is a problem.
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -15,7 +17,9 @@ from collections import Counter
 from functools import cache
 from unittest import mock
 
+import driver_large
 import driver_models
+import driver_whole_steps
 import samples
 import torch
 import torch_inside
@@ -128,22 +132,36 @@ def chosen(most):
 def run_step(model, which):
     """The problems of a training step of a model in a mode, or of an optimizer by its number."""
     if model:
-        step, called = driver_models.training_step, (model, which)
-    else:
-        step, called = driver_models.optimizer_step, OPTIMIZERS[which]
+        return run(driver_models.training_step, model, which)
+    return run(driver_models.optimizer_step, *OPTIMIZERS[which])
+
+
+def run_large(first, last):
+    """The problems of ops on large tensors, by their numbers."""
+    found = [
+        run(driver_large.large_op, name, calls=1, depth="ir")
+        for name in [*driver_large.OPS][first:last]
+    ]
+    texts = [text for texts, _, _ in found for text in texts]
+    return texts, sum(launches for _, launches, _ in found), sum(forms for *_, forms in found)
+
+
+def run(make, *called, calls=CALLS, depth="binary"):
+    """The problems of the step that `make(*called)` returns."""
     title = " ".join(map(str, called))
-    with GpuDriver() as gpu:
-        if called in driver_models.CAPTURED:
-            texts = [f"{title}: {text}" for text in driver_models.capture_faults(gpu, *called)]
-            texts += [f"{title}: {text}" for text in wrong(gpu.problems)]
-            return texts, gpu.launches.total(), len(gpu.forms)
-        run = step(*called)
-        for _ in range(CALLS - 1):
-            run()
-        gpu.torch_work.clear()
-        run()
-    texts = [f"{title}: {text}" for text in wrong(gpu.problems)]
-    texts += [f"{title}: {text}" for text in torch_faults(gpu.torch_work)]
+    with GpuDriver(depth) as gpu:
+        step = make(*called)
+        if str(called[-1]).startswith("captured"):
+            texts = [*driver_models.capture_faults(gpu, step)]
+        else:
+            for _ in range(calls - 1):
+                step()
+            gpu.torch_work.clear()
+            step()
+            texts = [*torch_faults(gpu.torch_work)] if calls > 1 else []
+        del step
+    gc.collect()  # steps are cycles, and hold parameters and the states of optimizers
+    texts = [f"{title}: {text}" for text in [*wrong(gpu.problems), *texts]]
     return texts, gpu.launches.total(), len(gpu.forms)
 
 
@@ -158,13 +176,19 @@ def torch_faults(work):
 def work(kind, *task):
     """One task, in a worker."""
     torch.set_num_threads(1)
+    if kind == "whole step":
+        return run(driver_whole_steps.whole_step, *task)
+    if kind == "large tensors":
+        return run_large(*task)
     return run_samples(*task) if kind == "samples" else run_step(*task)
 
 
 def tasks(everything):
     """What to run, the longest first."""
-    found = [("step of", model, mode) for model, mode in STEPS]
+    found = [("whole step", *called) for called in driver_whole_steps.STEPS]
+    found += [("step of", model, mode) for model, mode in STEPS]
     found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
+    found += [("large tensors", n, n + CHUNK) for n in range(0, len(driver_large.OPS), CHUNK)]
     runs = [
         ("float32", "binary", 1, "local"),
         ("bfloat16", "ir", 2, "local"),

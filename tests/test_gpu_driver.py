@@ -1,8 +1,10 @@
 """The driver without a GPU: programs run on it, and everything that it checks can fail."""
 
+import resource
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import driver_models
 import driver_runs
@@ -294,6 +296,15 @@ def test_a_step_of_training_and_of_every_optimizer():
             driver_models.optimizer_step(name, options)()
     assert gpu.problems == []
     assert gpu.launches["_update"] > len(driver_models.OPTIMIZERS) / 2
+
+
+def test_a_step_of_a_model_that_is_larger_than_the_machine(monkeypatch):
+    """A Llama of 1.2 billion parameters, which with gradients and states takes 18 GiB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setattr(driver_runs, "GpuDriver", partial(GpuDriver, "none"))
+    texts, launches, forms = driver_runs.work("whole step", "llama", 16, "eager")
+    assert (texts, launches > 4000, forms > 40) == ([], True, True)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**21  # KiB
 
 
 def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):

@@ -227,6 +227,7 @@ def without_memory(*given, **options):
 def test_a_step_of_a_model():
     """`make kernels` has the other models and modes, and compiles them."""
     with GpuDriver("none") as gpu:
-        assert driver_models.capture_faults(gpu, "gpt", "captured scaled") == []
+        step = driver_models.training_step("gpt", "captured scaled")
+        assert driver_models.capture_faults(gpu, step) == []
     assert gpu.problems == []
     assert (len(gpu.captures), gpu.replays) == (4, 8)  # half of them are the update

@@ -72,7 +72,7 @@ def facts_of(case: Case, target: str) -> Facts:
         "num_stages": case.stages,
         "enable_fp_fusion": case.fused,
     }
-    return compile_source(_source(case, target), target, options)[1]
+    return compile_source(source_of(case, target), target, options)[1]
 
 
 def compile_source(
@@ -104,7 +104,7 @@ def _read(compiled: CompiledKernel, target: str, report: str) -> Facts:
     return of_amd(compiled.asm["amdgcn"], metadata.shared, metadata.num_warps)
 
 
-def _source(case: Case, target: str) -> ASTSource:
+def source_of(case: Case, target: str) -> ASTSource:
     """The source with the properties that the JIT would infer from the arguments."""
     names = case.kernel.names
     signature: dict[str, str] = {}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, NoReturn, Self
 from unittest import mock
@@ -27,9 +28,11 @@ from ...kernels.aot.facts import SHARED
 from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
 from ...optim import clip
 from .graph_capture import CapturedGraph, DriverCapturer, launch_of
-from .launch_checks import Form, form_faults, launch_faults
+from .launch_checks import RANGES, Form, form_faults, launch_faults
 from .lowering import lower
+from .offset_ranges import wrapped_offsets
 from .torch_work import TorchWork
+from .triton_ir import Operation, read
 
 ARCHITECTURE = "sm_90"
 PROCESSORS = 132
@@ -79,6 +82,7 @@ class GpuDriver:
         self.replays = 0
         self._capture: CapturedGraph | None = None
         self._forms: dict[_Loaded, Form] = {}
+        self._seen: set[tuple[object, ...]] = set()  # forms, grids and numbers of launches
         self._work = TorchWork(_PREFIX)
         self._stack = ExitStack()
 
@@ -139,6 +143,7 @@ class GpuDriver:
         allocates = _allocation._allocator.get() is not _allocation._NULL_ALLOCATOR
         faults = [*launch_faults(form, grid, args, allocates)]
         self.note(str(form), faults)
+        self._note_wrapped(loaded, form, grid, args)
         if self._capture is not None and not faults:
             self._capture.launches.append(launch_of(form, grid, args))
 
@@ -158,6 +163,20 @@ class GpuDriver:
             found = Problem(form, text)
             if found not in self.problems:
                 self.problems.append(found)
+
+    def _note_wrapped(
+        self, loaded: _Loaded, form: Form, grid: Sequence[object], args: Sequence[object]
+    ) -> None:
+        """Add what a launch addresses with integers that overflow; equal launches are read once."""
+        numbers = {
+            name: arg
+            for (name, kind), arg in zip(form.types.items(), args, strict=False)
+            if isinstance(arg, int) and str(kind) in RANGES
+        }
+        key = (loaded, *grid, *numbers.values())
+        if key not in self._seen:
+            self._seen.add(key)
+            self.note(str(form), wrapped_offsets(loaded.operations, numbers, grid))
 
     @contextmanager
     def _as_driver(self) -> Iterator[None]:
@@ -210,6 +229,7 @@ class _Loaded:
 
     def __init__(self, source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> None:
         self.source, self.target, self.options = source, target, options
+        self.operations: list[Operation] = []
 
     def run(
         self, x: int, y: int, z: int, stream: int, function: object, metadata: object,
@@ -228,12 +248,14 @@ class _Loaded:
     def checked(self, depth: Depth) -> tuple[Form, list[str]]:
         """The form, and what is wrong with it; compiled so far."""
         facts, scratch, faults = None, 0, []
+        self.operations = []
         try:
             if depth == "binary":
                 compiled, facts = compile_source(self.source, ARCHITECTURE, self.options)
                 scratch = compiled.metadata.global_scratch_size
+                self.operations = _operations(compiled.asm["ttir"])
             elif depth == "ir":
-                lower(self.source, self.target, self.options)
+                self.operations = _operations(lower(self.source, self.target, self.options))
         except Exception as error:  # noqa: BLE001 - a compiler may raise anything
             faults.append(f"does not compile: {type(error).__name__}: {error}")
         form = Form(
@@ -296,6 +318,11 @@ def _empty_strided(*layout: Any) -> torch.Tensor:
     """As `torch._C._dynamo.guards._empty_strided_cpu`, but seen by `TorchWork`."""
     shape, strides, dtype = layout
     return torch.empty_strided(shape, strides, dtype=dtype)
+
+
+@lru_cache(maxsize=1024)  # the next driver of this process reads the same forms
+def _operations(text: str) -> list[Operation]:
+    return read(text)
 
 
 def _nothing(*args: object) -> None:

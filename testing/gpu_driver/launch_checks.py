@@ -13,7 +13,7 @@ _GRID = (2**31 - 1, 65535, 65535)
 _THREADS = 1024  # of one program
 _ALIGNMENT = 16
 _FLOATS = {"fp16", "bf16", "fp32", "f32", "fp64"}
-_RANGES = {
+RANGES = {
     f"{sign}{bits}": (0, 2**bits - 1) if sign == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for sign in "iu"
     for bits in (8, 16, 32, 64)
@@ -87,8 +87,8 @@ def _faults(form: Form, place: int, kind: str, arg: object) -> Iterator[str]:
     elif kind in _FLOATS:
         if not isinstance(arg, (int, float)):
             yield f"a {type(arg).__name__} is given for {kind}"
-    elif kind in _RANGES:
-        low, high = _RANGES[kind]
+    elif kind in RANGES:
+        low, high = RANGES[kind]
         if not isinstance(arg, int):
             yield f"a {type(arg).__name__} is given for {kind}"
         elif not low <= arg <= high:

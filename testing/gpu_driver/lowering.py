@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
@@ -10,11 +10,13 @@ from triton.compiler import ASTSource, make_backend
 
 
 def lower(source: ASTSource, target: GPUTarget, options: Mapping[str, object]) -> str:
-    """The IR as text. Raises what Triton's compiler raises."""
+    """The simplified IR as text. Raises what Triton's compiler raises."""
     backend = make_backend(target)
     parsed = backend.parse_options(dict(options, **source.parse_options()))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
     functions, modules = backend.get_codegen_implementation(parsed), backend.get_module_map()
-    return str(source.make_ir(target, parsed, functions, modules, context))
+    stages: dict[str, Callable[..., object]] = {}
+    backend.add_stages(stages, parsed, source.language)
+    return str(stages["ttir"](source.make_ir(target, parsed, functions, modules, context), {}))

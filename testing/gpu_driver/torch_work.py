@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .reserved_memory import is_blank, zeros
+
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
+_ZEROS = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
+_COPIES = {"clone", "_to_copy"}  # of their first argument
 # Memory without values, and views whose schema does not call them views.
 _FREE = _ALLOCATIONS | set(
     "_unsafe_view _reshape_alias lift_fresh is_same_size set_ resize_ promote_types".split()
@@ -29,6 +35,8 @@ def is_work(function: OpOverload) -> bool:
 class TorchWork(TorchDispatchMode):
     """While it is active, operators are counted, and new memory is zero.
 
+    Memory takes no space until something is written, nor do copies of such memory.
+
     `seen` counts by the module of the package that called, and the operator.
     """
 
@@ -44,14 +52,12 @@ class TorchWork(TorchDispatchMode):
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        result = function(*args, **(kwargs or {}))
         name = function._schema.name.removeprefix("aten::")
+        given = dict(kwargs or {})
+        allocate = _allocation(function, name, args, given)
+        result = zeros(allocate, args, given) if allocate else function(*args, **given)
         tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
-        if name in _ALLOCATIONS:
-            for x in tensors:
-                if type(x) is torch.Tensor and not x.is_meta:
-                    x.zero_()
-        elif is_work(function) and (not tensors or any(_has_values(x) for x in tensors)):
+        if is_work(function) and (not tensors or any(_has_values(x) for x in tensors)):
             self.seen[self._caller(), name] += 1
         return result
 
@@ -64,6 +70,24 @@ class TorchWork(TorchDispatchMode):
                 return module.removeprefix(f"{self.package}.")
             frame = frame.f_back  # type: ignore[assignment]
         return ""
+
+
+def _allocation(
+    function: OpOverload, name: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Callable[..., Any] | None:
+    """What allocates the result of an operator, if its value is zero; else None.
+
+    Arguments that only copies have are removed from `kwargs`.
+    """
+    if name in _ALLOCATIONS:
+        return function
+    if name in _ZEROS:
+        return getattr(torch.ops.aten, _ZEROS[name])  # type: ignore[no-any-return]
+    source = args[0] if args else None
+    if name in _COPIES and type(source) is torch.Tensor and is_blank(source):
+        kwargs.pop("non_blocking", None)
+        return torch.ops.aten.empty_like
+    return None
 
 
 def _has_values(x: torch.Tensor) -> bool:

@@ -4,12 +4,15 @@ import importlib
 from dataclasses import replace
 
 import pytest
+import torch
 from triton_launches import all_kernels
 
 from onefold.errors import OnefoldValueError
 from onefold.kernels.aot import budget, compile_kernel, workers
 from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
 from onefold.kernels.gpu.launch import configs, registry
+from onefold.kernels.gpu.matmul import gemm
+from onefold.testing.gpu_driver import GpuDriver
 
 command = importlib.import_module("onefold.kernels.aot.__main__")
 
@@ -157,6 +160,22 @@ def test_entries_of_the_table_are_forms(table):
     assert {case.targets for case in added.values()} == {("sm_90",)}
     assert all("64,64,32," in key and key.endswith(" 8x2") for key in added)
     assert {key: found[key] for key in plain} == plain
+
+
+def test_forms_of_a_specialized_tile_are_those_that_are_launched(table, monkeypatch):
+    """Also of products that are not copied by TMA, for which no program is specialized."""
+    tile = {"m": 128, "n": 256, "k": 64, "warps": 4, "stages": 4, "specialized": 1}
+    configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
+    plain = compile_kernel.all_cases()
+    added = [case for key, case in compile_kernel.all_cases(table).items() if key not in plain]
+    monkeypatch.setattr(gemm, "tile_of", lambda *sizes: gemm.Tile(**tile))
+    with GpuDriver("none") as gpu:
+        for size in (8192, 8191):
+            x = torch.empty(size, size, dtype=torch.bfloat16)
+            gemm.product(x, x)
+    launched = {(form.name, form.warps) for form in gpu.forms}
+    assert launched == {("_persistent", 4), ("tiles", 8)}
+    assert {(case.kernel.name, case.warps) for case in added} == launched
 
 
 def test_every_tuned_kernel_has_forms(table):

@@ -86,9 +86,12 @@ def _heads_last(x: Tensor, seq_dim: int) -> Tensor:
 
 
 def _empty(x: Tensor, seq_dim: int) -> Tensor:
-    """An empty tensor like x, for which `_heads_last` is a view."""
+    """An empty tensor like x, for which `_heads_last` is a view.
+
+    Its dims lie in the order of those of x, so that heads that were split off are joined for free.
+    """
     if x.ndim <= 4:
-        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        return torch.empty_like(x)
     order = _order(x.ndim, seq_dim)
     y = torch.empty([x.shape[d] for d in order], dtype=x.dtype, device=x.device)
     return y.permute([order.index(d) for d in range(x.ndim)])
@@ -102,8 +105,9 @@ def rotary(
     fits = x.dtype in _DTYPES and cos.dtype in _DTYPES and cos.dtype is sin.dtype
     if not fits or not 0 < count <= _WIDEST or not x.numel():
         return reference.rotary(x, cos, sin, seq_dim, interleaved, back)
+    x = x if x.stride(-1) == 1 else x.contiguous()
     y = _empty(x, seq_dim)
-    given = _heads_last(x if x.stride(-1) == 1 else x.contiguous(), seq_dim)
+    given = _heads_last(x, seq_dim)
     made = _heads_last(y, seq_dim)
     batch, length, heads, features = given.shape
     pairs = power_of_2(count)

@@ -150,8 +150,7 @@ def _make(p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, cut: tuple[i
 def _launch(
     p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, parts: int, span: int
 ) -> None:
-    if tile.specialized:  # only where operands are copied by TMA
-        tile = tile._replace(warps=8, specialized=0)
+    tile = _by_threads(tile)
     args = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
@@ -164,6 +163,11 @@ def _launch(
         warps=tile.warps,
         stages=tile.stages,
     )  # fmt: skip
+
+
+def _by_threads(tile: Tile) -> Tile:
+    """The tile where operands are not copied by TMA: programs are specialized only there."""
+    return tile._replace(warps=8, specialized=0) if tile.specialized else tile
 
 
 def _allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
@@ -194,7 +198,7 @@ def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
     found: list[Case] = []
     for layout in ("nn", "nt", "tn"):
         for even in (True, False):
-            found += cases(dtype, kind, tile, layout, even)
+            found += cases(dtype, kind, _by_threads(tile), layout, even)
         if descriptors.may_copy(kind, tile):
             found.append(descriptors.case(dtype, kind, tile, layout))
     return found

@@ -118,12 +118,12 @@ def _cat(
     columns = tl.arange(0, COLUMNS)
     in_rows = (rows < height)[:, None]
     first = 0
-    start = begin
+    start = tl.full((), begin, tl.int64)
     for i in tl.static_range(COUNT):
         width = widths[i]
         count = tl.cdiv(width, COLUMNS)
         if tile >= first and tile < first + count:
-            column = (tile - first) * COLUMNS
+            column = (tile - first).to(tl.int64) * COLUMNS
             source = xs[i] + column + rows.to(tl.int64)[:, None] * steps[i] + columns[None, :]
             target = y + start + column + rows.to(tl.int64)[:, None] * y_step + columns[None, :]
             if row + ROWS <= height and column + COLUMNS <= width:

@@ -1,0 +1,31 @@
+"""What the loops of kernels contain, found in Triton's IR."""
+
+import pytest
+
+from onefold.kernels.aot.compile_kernel import GPUS, all_cases, source_of
+from onefold.testing.gpu_driver.lowering import lower
+from onefold.testing.gpu_driver.triton_ir import read
+
+TARGET = "sm_90"
+DIVISIONS = {f"arith.{name}" for name in ("divsi", "divui", "remsi", "remui")}
+CASES = {
+    key: case
+    for key, case in all_cases().items()
+    if key.startswith(("conv_kernels.", "conv_weight_grad."))
+}
+
+
+def divisions(operations, loops=0):
+    """The bits of divisions in loops."""
+    for operation in operations:
+        if loops and operation.name in DIVISIONS:
+            yield operation.bits
+        yield from divisions(operation.body, loops + (operation.name == "scf.for"))
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_convolutions_divide_no_64_bits_in_their_loops(key):
+    case = CASES[key]
+    options = {"num_warps": case.warps, "num_stages": case.stages}
+    found = set(divisions(read(lower(source_of(case, TARGET), GPUS[TARGET], options))))
+    assert found == (set() if "_join" in key else {32})
