@@ -1,0 +1,51 @@
+"""Parameters that modules of several stages share: stages that do not have them read copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..engine.convert import global_to_global
+from ..engine.placement import Placement
+from ..engine.sbp import broadcast
+from ..engine.tensor import Tensor
+
+R = TypeVar("R")
+
+
+def with_shared_parameters(
+    module: object, placement: Placement, forward: Callable[..., R]
+) -> Callable[..., R]:
+    """A module's forward, in which its parameters that lie on none of these ranks are there.
+
+    The gradient of a copy goes back to the parameter. A program makes the copy once for all
+    micro-batches, since it does not depend on them.
+    """
+    table: dict[str, Any] = vars(module).get("_parameters", {})
+    far = {name: param for name, param in table.items() if _is_far(param, placement)}
+    if not far:
+        return forward
+
+    def called(*args: object, **kwargs: object) -> R:
+        try:
+            for name, param in far.items():
+                table[name] = to_stage(placement, param)
+            return forward(*args, **kwargs)
+        finally:
+            table.update(far)
+
+    return called
+
+
+def to_stage(placement: Placement, x: Tensor) -> Tensor:
+    """What a stage is given, on its ranks; in its own sbp where the meshes are alike."""
+    if not x.is_global or x.placement is placement:
+        return x
+    nd_sbp = x.sbp if x.placement.ndim == placement.ndim else (broadcast,) * placement.ndim
+    return global_to_global(x, placement, nd_sbp)
+
+
+def _is_far(param: Tensor | None, placement: Placement) -> bool:
+    if param is None or not param.is_global or param.placement is placement:
+        return False
+    return not param.placement.members & placement.members
