@@ -35,7 +35,7 @@ from .graph_config import GraphModule
 from .ir import Clipping, ProgramStep, Value, captured, value_in
 from .pytree import tree_map
 from .saved_activations import SavedActivations, is_activation
-from .stage_parameters import to_stage, with_shared_parameters
+from .stage_parameters import shared_by_stages, to_stage, with_shared_parameters
 
 # What gives the scale of a loss, from which backward starts, at every run of a program.
 Read: TypeAlias = Callable[[torch.device, torch.dtype], torch.Tensor]
@@ -74,6 +74,7 @@ class Capture(CapturedValues):
         super().__init__(named, numbers)
         self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
+        self._shared = shared_by_stages(views.values())
         self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
         self._paths = paths  # module paths, by the modules' identities
@@ -100,8 +101,8 @@ class Capture(CapturedValues):
                 ranks=view.stage_placement or where.ranks,
                 offloaded=where.offloaded or view.activation_offloading,
             )
-        if where.ranks is not None:
-            forward = with_shared_parameters(module, where.ranks, forward)
+        if self._shared and where.ranks is not None:
+            forward = with_shared_parameters(module, where.ranks, self._shared, forward)
         with self.within(where):
             if view is not None and view.stage_placement is not None:
                 args = tree_map(args, partial(to_stage, view.stage_placement))
