@@ -44,7 +44,7 @@ class Choices:
             model = task.build_model()
             check_model(model)
             self.units = units_of(model)
-            self.table = table_for(model, plan)
+            self.table = table_for(model, plan, self.units)
             self.planned = plan is not None
         self.measuring = Measuring(task, hardware)
         self.estimator = Estimator(hardware, self._costs, offloads=task.device != "cpu")

@@ -185,7 +185,7 @@ def by_hand(name, size):
         ]
 
     every = flow.placement("cpu", range(size))
-    found = dict(table_for(build(), None).rules)
+    found = dict(table_for(build(), None, units_of(build())).rules)
     styles = {"column": COLUMN, "row": ROW, "replicate": REPLICATE}
     table = {pattern: styles.get(style, REPLICATE) for pattern, style in found.items()}
     for zero in (0, 1, 2, 3):
@@ -412,6 +412,52 @@ def test_a_model_that_counts_its_layers_is_searched_whole():
         Counting, x, loss=lambda model, x: model(x).mean(), size=2, hardware=SLOW, device="cpu"
     )
     assert found.strategy.size == 2
+
+
+class Pair(nn.Module):
+    """Names that no table knows."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.gate = nn.Linear(width, 1)
+        self.inner = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        return x + self.gate(x) * self.inner(x)
+
+
+def test_layers_that_are_alike_are_split_alike():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(*[Pair() for _ in range(9)]))
+    table = table_for(model, None, units_of(model))
+    assert table.rules == (
+        ("1.*.inner.0.*", "column"),
+        ("1.*.inner.2.*", "row"),
+        ("*", "replicate"),
+    )
+    assert table.dims == (32,)
+    plain = nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)])
+    rules = table_for(plain, None, units_of(plain)).rules
+    assert rules == (("0.*", "column"), ("1.*", "row"), ("*", "replicate"))
+    # The pattern of the first would split a norm, too.
+    plain.add_module("3", nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)))
+    plain.add_module("4", nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8)))
+    rules = dict(table_for(plain, None, units_of(plain)).rules)
+    assert rules.pop("*.0.*") == "column" and rules.pop("*") == "replicate"
+    assert rules == {"0.*": "column", "1.*": "row", "3.2.*": "row", "4.1.*": "row"}
+
+
+@pytest.mark.parametrize("make", [Pair, lambda: nn.Linear(8, 8)])
+def test_a_smaller_model_is_measured_whatever_its_names_are(make):
+    task = task_of(
+        lambda: nn.Sequential(*[make() for _ in range(12)]), flow.empty(8, 8),
+        lambda model, x: model(x).mean(), flow.optim.AdamW, None, "cpu",
+    )  # fmt: skip
+    choices = _Search(task, 4, SLOW, None, None, ("1f1b",), 1, False, 1e9).choices
+    found = choices.estimates(choices.space(4))
+    assert {each.candidate.tensor for each in found} == {1, 2, 4}
+    assert len(choices.measuring._small) == 3
 
 
 def test_the_result_prints():
