@@ -17,7 +17,7 @@ from .candidates import Candidate, Layouts, Space, divisors
 from .estimates import Estimate, Estimator
 from .measuring import Measuring
 from .model_units import units_of
-from .search_arguments import check_model, shares
+from .search_arguments import check_model
 from .stage_sums import unit_time
 from .strategy import Strategy
 from .table_choice import table_for
@@ -44,14 +44,16 @@ class Choices:
             model = task.build_model()
             check_model(model)
             self.units = units_of(model)
-            self.table = table_for(model, plan)
+            self.table = table_for(model, plan, self.units)
             self.planned = plan is not None
-            self.tied = shares(model, self.units)
-        # Units that have a parameter in common are on one stage.
-        self.layers = 1 if self.tied else max(len(self.units.names), 1)
         self.measuring = Measuring(task, hardware)
         self.estimator = Estimator(hardware, self._costs, offloads=task.device != "cpu")
         self._shares: dict[tuple[int, int], float] = {}  # by ranks of the tensor axis, and rows
+
+    @property
+    def blocks(self) -> int:
+        """How many modules, or runs of those that must be together, can be stages."""
+        return max(len(self.estimator.costs(1, "table", 1).blocks), 1)
 
     def space(self, size: int) -> Space:
         """The candidates for so many ranks. Raises OnefoldValueError where there are none."""
@@ -61,15 +63,15 @@ class Choices:
         rows = task.rows
         zeros = (0, 1, 2, 3)
         layouts = self._by_table()
-        space = Space(size, rows, self.layers, tensors, layouts, self.schedules, zeros)
+        space = Space(size, rows, self.blocks, tensors, layouts, self.schedules, zeros)
         if next(space.candidates(), None) is None:
             fit = [n for n in divisors(size) if rows % n == 0]
             raise OnefoldValueError(
                 f"search: {size:,} ranks cannot share a batch of {rows:,} rows and a model of "
-                f"{self.layers} modules that can be stages: ranks = stages x data x tensor, where "
+                f"{self.blocks} modules that can be stages: ranks = stages x data x tensor, where "
                 f"the data axis divides the batch ({', '.join(map(str, fit))} would), the tensor "
                 f"axis is one of {', '.join(map(str, tensors))}, and there are at most "
-                f"{self.layers} stages. Change the size of the batch or of the cluster"
+                f"{self.blocks} stages. Change the size of the batch or of the cluster"
             )
         return space
 
@@ -87,17 +89,20 @@ class Choices:
         return self.measuring.measure(self.layout(tensor, layouts, rows, size=tensor), rows)
 
     def estimates(self, space: Space) -> list[Estimate]:
-        """An estimate of each candidate; larger micro-batches only while smaller ones fit."""
+        """An estimate of each candidate; larger parts of the batch only while smaller ones fit."""
         found: list[Estimate] = []
         candidates = sorted(space.candidates(), key=lambda c: (*_axes(c), c.rows))
         groups = [list(group) for _, group in groupby(candidates, key=_axes)]
         bar = tqdm(groups, "estimating", leave=False, delay=1.0)
         for group in bar:
-            for _, some in groupby(group, key=lambda c: c.rows):
+            over = False
+            for count, some in groupby(group, key=lambda c: c.micro_batches):
+                # A batch that is not cut adds no gradients up, and may fit where its parts do not.
+                if over and count > 1:
+                    continue
                 estimates = [self.estimator.estimate(c, self.budget) for c in some]
                 found += estimates
-                if min(each.least for each in estimates) > self.budget:
-                    break
+                over = over or min(each.least for each in estimates) > self.budget
         return found
 
     def searched_estimates(

@@ -27,7 +27,7 @@ from .memory_saving import (
     seconds_to_free,
 )
 from .recomputation import Recomputation
-from .stage_sums import Stage, balanced, unit_time
+from .stage_sums import Stage, balanced, copied_bytes, unit_time
 from .unit_costs import UnitCost, UnitCosts
 
 _HIDDEN = 0.5  # of communication beside computing, where a program has no stages
@@ -77,11 +77,14 @@ class Estimator:
         key = c.tensor, c.layouts, c.rows, c.stages
         if key not in self._parts:
             costs = self.costs(*key[:3])
-            times = [unit_time(costs.units[name]) for name in costs.order]
+            blocks = costs.blocks
+            times = [sum(unit_time(costs.units[name]) for name in block) for block in blocks]
             ends = balanced(times, c.stages)
             starts = [0, *ends[:-1]]
             runs = zip(starts, ends, strict=True)
-            self._parts[key] = tuple(tuple(costs.order[a:b]) for a, b in runs)
+            self._parts[key] = tuple(
+                tuple(name for block in blocks[a:b] for name in block) for a, b in runs
+            )
         return self._parts[key]
 
     def estimate(self, c: Candidate, budget: float) -> Estimate:
@@ -98,9 +101,11 @@ class Estimator:
         for mesh in range(c.meshes):
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
-            fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
-            before = self._summing(c, stages, own, held, gradients, budget - fixed)
             units = {name: costs.units[name] for at in own for name in parts[at]}
+            fixed, gradients = self._fixed(c, [stages[at] for at in own], costs)
+            copies = copied_bytes(units)
+            fixed += copies
+            before = self._summing(c, stages, own, held, gradients, budget - fixed)
             saving = self._saved(c, mesh, stages, own, fixed + before, units, budget)
             offloaded += saving.offloaded
             recomputed |= saving.recomputed
@@ -113,7 +118,8 @@ class Estimator:
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
             memory.append(int(max(saving.need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
-            groups = self._reserved(c) - self.hardware.context_bytes  # at least none
+            # At least there are no groups, and copies while no gradients are.
+            groups = self._reserved(c) - self.hardware.context_bytes + copies
             made = min(gradients, sum(stages[at].weights for at in own))
             least.append(int(fixed - groups + max(made, (held - 1) * given)))
             kept = sum(stages[at].kept for at in own)

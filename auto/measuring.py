@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from ..engine.cluster import planning
@@ -76,8 +77,9 @@ class Measuring:
         except Exception:
             if self._small_units is self._whole_units:
                 raise
+            found = of(strategy, rows, self._whole, self._whole_units)
             self._small, self._small_units = self._whole, self._whole_units
-            return of(strategy, rows, self._small, self._small_units)
+            return found
 
     def _measure(self, strategy: Strategy, rows: int, like: Module, units: Units) -> UnitCosts:
         with planning(strategy.size):
@@ -104,7 +106,10 @@ class Measuring:
         return replace(whole, table=rules_of(laid, self._names, units), layout_search=True)
 
     def _compiled(self, strategy: Strategy, rows: int, like: Module) -> Compiled:
-        strategy = replace(strategy, inputs=(0,) * len(self.task.batch))
+        names = [name for name, _ in like.named_parameters(remove_duplicate=False)]
+        table = [rule for rule in strategy.table if any(fnmatchcase(n, rule[0]) for n in names)]
+        inputs = (0,) * len(self.task.batch)
+        strategy = replace(strategy, inputs=inputs, table=tuple(table))
         return self.task.step(strategy, copy.deepcopy(like), rows)._latest("search")
 
 

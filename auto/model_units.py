@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..nn.container import ModuleList, Sequential
@@ -24,6 +24,8 @@ class Units:
     like: dict[str, str]
     layers: str | None  # the container that most of them are in
     present: tuple[str, ...]  # the units that the smaller model has
+    # Of units of the smaller model those of the whole that they are, where they are not themselves.
+    whole: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def first_layer(self) -> str:
@@ -62,14 +64,18 @@ def shortened(model: Module, units: Units) -> Units:
     names = [f"{lead}{name}" for name, _ in container.named_children()]
     # The one between two others of its kind: what the first and the last do may be special.
     stands: dict[Kind, str] = {}
+    whole: dict[str, tuple[str, ...]] = {}
     for kind in dict.fromkeys(kinds):
         places = [at for at, index in enumerate(kept) if kinds[index] == kind]
         stands[kind] = f"{lead}{places[len(places) // 2]}"
+        every = tuple([name for name, each in zip(names, kinds, strict=True) if each == kind])
+        whole |= {f"{lead}{at}": every for at in places}
+        whole[f"{lead}{places[-1]}"], whole[f"{lead}{places[0]}"] = every[-1:], every[:1]
     like = dict(units.like) | {n: stands[k] for n, k in zip(names, kinds, strict=True)}
     for index in reversed([i for i in range(len(kinds)) if i not in kept]):
         del container[index]
     present = tuple(_walk(model, "", units.layers))
-    return Units(units.names, like, units.layers, present)
+    return Units(units.names, like, units.layers, present, whole)
 
 
 def kind_of(module: Module) -> Kind:

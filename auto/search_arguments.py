@@ -16,7 +16,6 @@ from ..graph.hardware import Hardware
 from ..graph.schedules.named_schedules import schedule_named
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer
-from .model_units import Units
 from .training_task import Task
 
 Batch: TypeAlias = "Tensor | torch.Tensor | Sequence[Tensor | torch.Tensor]"
@@ -71,16 +70,6 @@ def check_model(model: object) -> None:
             f"search: build_model() must make the model as for one device, but {placed[0]} is "
             "global; leave placement= and sbp= out"
         )
-
-
-def shares(model: Module, units: Units) -> bool:
-    """Whether two units have a parameter in common."""
-    seen: dict[int, str] = {}
-    for name in units.names:
-        for param in model.get_submodule(name).parameters():
-            if seen.setdefault(id(param), name) != name:
-                return True
-    return False
 
 
 def budget_of(hardware: Hardware, memory: object) -> int:

@@ -69,7 +69,7 @@ class Result:
     failed: tuple[tuple[str, str], ...]  # strategies that cannot be compiled, and why
     took: float  # seconds of the search
     task: Task = field(repr=False)
-    tied: bool = False  # whether modules share parameters, so that the model is one stage
+    one_stage: bool = False  # whether values are read together that stages would have apart
 
     @property
     def strategy(self) -> Strategy:
@@ -130,8 +130,11 @@ class Result:
             f"memory      {readable(best.memory)} of {readable(self.budget)}",
             ", ".join(counts),
         ]
-        if self.tied:
-            lines.append("modules share parameters: pipelines are not among the candidates")
+        if self.one_stage:
+            lines.append(
+                "no pipelines: outside of its modules the model or the loss reads values together "
+                "that stages would have apart"
+            )
         rows: list[tuple[str, ...]] = [("strategy", "step time", "tokens/s", "MFU", "memory")]
         rows += [each.row() for each in (best, *self.runners_up)[:_SHOWN]]
         return "\n".join([*lines, "", table(rows)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .unit_costs import UnitCost
@@ -98,3 +98,13 @@ def _runs(times: Sequence[float], most: float) -> int:
             count, total = count + 1, 0.0
         total += time
     return count
+
+
+def copied_bytes(units: Mapping[str, UnitCost]) -> int:
+    """Bytes of the copies of parameters that are on other meshes, and of their gradients."""
+    largest: dict[str, int] = {}
+    for unit in units.values():
+        for owner, nbytes in unit.borrowed.items():
+            if owner not in units:
+                largest[owner] = max(largest.get(owner, 0), nbytes)
+    return 2 * sum(largest.values())

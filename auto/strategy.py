@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from math import prod
 from pathlib import Path
@@ -113,21 +113,23 @@ class Strategy:
         """Lay a model out, in place; it returns the model.
 
         A local model is read on the first rank of each placement. One that was made with
-        `device="meta"` takes no memory, and is filled shard by shard afterwards. Raises
+        `device="meta"` takes no memory, and is filled shard by shard afterwards. A parameter that
+        stages share is on the one of the module that has it first, which sends the others a copy
+        once in each step. Raises
         OnefoldValueError for a model without a module or parameter that the strategy names; then
         nothing is changed.
         """
         self._check(model)
         stages = self.placements
-        model.to_global(stages[0], self.whole)  # also what belongs to no stage's module
+        stage_of = {name: stage for stage, names in enumerate(self.parts) for name in names}
+
+        def placement_of(name: str, _: Tensor) -> Placement:
+            return stages[next((stage_of[m] for m in _modules_of(name) if m in stage_of), 0)]
+
+        model.to_global(placement_of, self.whole)
         if self.schedule is not None:
-            for number, names in enumerate(self.parts):
-                where = stages[number]
-                for name in names:
-                    part = model.get_submodule(name)
-                    if where is not stages[0]:
-                        part.to_global(where, self.whole)
-                    part.to(GraphModule).set_stage(number, where)
+            for name, stage in stage_of.items():
+                model.get_submodule(name).to(GraphModule).set_stage(stage, stages[stage])
         if self.tensor > 1:
             tensor_parallel(model, plan=self.plan, sequence_dim=self.sequence_dim)
         for name, saved in self.checkpointed.items():
@@ -272,6 +274,17 @@ def load(path: str | Path) -> Strategy:
             f"{path} is no strategy: fields that are missing or unknown are {', '.join(wrong)}"
         )
     return Strategy(**{name: _tuples(value) for name, value in content.items()})
+
+
+def _modules_of(name: str) -> Iterator[str]:
+    """The modules that a parameter or buffer is in, the innermost first.
+
+    >>> list(_modules_of("layers.0.weight"))
+    ['layers.0', 'layers']
+    """
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _tuples(value: Any) -> Any:

@@ -71,20 +71,31 @@ def _placements(strategy: Strategy) -> list[str]:
 
 
 def _lay_out(strategy: Strategy) -> str:
-    lines = [
+    lines = []
+    if strategy.meshes > 1:
+        lines += [
+            "def placement_of(name, tensor):",
+            '    """Where a parameter or buffer lies: on the stage of its module, or the first."""',
+            "    for stage, names in enumerate(MODULES):",
+            '        if any(name.startswith(f"{module}.") for module in names):',
+            "            return STAGES[stage]",
+            "    return STAGES[0]",
+            "",
+            "",
+        ]
+    where = "placement_of" if strategy.meshes > 1 else "STAGES[0]"
+    lines += [
         "def lay_out(model):",
         '    """Lay the model out over the ranks, in place."""',
-        "    model.to_global(STAGES[0], WHOLE)",
+        f"    model.to_global({where}, WHOLE)",
     ]
     if strategy.schedule is not None:
         lines += [
             "    for stage, names in enumerate(MODULES):",
             "        for name in names:",
             "            module = model.get_submodule(name)",
+            "            module.to(nn.graph.GraphModule).set_stage(stage, STAGES[stage])",
         ]
-        if strategy.meshes > 1:
-            lines.append("            module.to_global(STAGES[stage], WHOLE)")
-        lines.append("            module.to(nn.graph.GraphModule).set_stage(stage, STAGES[stage])")
     if strategy.tensor > 1:
         how = "plan=TABLE"
         if strategy.sequence_dim is not None:

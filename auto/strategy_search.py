@@ -40,6 +40,7 @@ _FIRST = 2  # simulations before estimates are trusted
 _MODULES = 64  # that are simulated before that, in smaller models
 _SEARCHED = 4  # candidates for which layouts inside a stage are searched
 _REPAIRS = 3  # times that a plan which misses the budget is made again
+_NEAREST = 3  # plans that are compiled to say how much a model that does not fit needs
 _MORE = 2**6  # times as many ranks, up to which a model that does not fit is tried
 
 
@@ -148,7 +149,10 @@ class _Search:
         self._simulate(order)
         best = self._packed()
         if best is None:
-            self._fits_nowhere(found)
+            self._price_nearest(found)
+            best = self._packed()
+        if best is None:
+            self._fits_nowhere()
         rest = [e.bound for e in order if e.candidate not in self.done]
         others = [priced for priced in self.priced.values() if priced is not best]
         return Result(
@@ -163,7 +167,7 @@ class _Search:
             failed=tuple(self.failed.items()),
             took=time.perf_counter() - self.start,
             task=self.task,
-            tied=choices.tied,
+            one_stage=choices.blocks == 1 < len(choices.units.names),
         )
 
     def _simulate(self, order: Sequence[Estimate]) -> None:
@@ -282,21 +286,27 @@ class _Search:
 
     # Errors.
 
-    def _fits_nowhere(self, found: Sequence[Estimate]) -> NoReturn:
+    def _price_nearest(self, found: Sequence[Estimate]) -> None:
+        """Price those that are expected to need least memory, of several numbers of meshes."""
+        nearest: dict[int, Estimate] = {}
+        for each in sorted(found, key=lambda e: e.memory):
+            nearest.setdefault(each.candidate.meshes, each)
+        for each in [*nearest.values()][:_NEAREST]:
+            self._price(each)
+
+    def _fits_nowhere(self) -> NoReturn:
         """Raise for a model that fits nowhere, or that cannot be compiled."""
-        if not self.unfit:
-            self._price(min(found, key=lambda e: e.memory))
         if not self.unfit:
             strategy, reason = next(iter(self.failed.items()))
             raise OnefoldValueError(
                 f"search: no strategy can be compiled; {strategy}, for example: {reason}"
             )
-        nearest, least = min(self.unfit.items(), key=lambda pair: pair[1])
+        plan, least = min(self.unfit.items(), key=lambda pair: pair[1])
         over = readable(least - self.budget)
         raise OnefoldValueError(
             f"search: the model fits on {self.size:,} ranks of {self.hardware.name} in no way that "
             f"was found. Each has {readable(self.budget)}; the nearest plan needs "
-            f"{readable(least)}, {over} more: {nearest.summary}. {self._enough()}"
+            f"{readable(least)}, {over} more: {plan.summary}. {self._enough()}"
         )
 
     def _enough(self) -> str:

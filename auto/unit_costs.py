@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..graph.ir import UPDATE, Program, ProgramStep, Value
@@ -15,6 +15,7 @@ from ..graph.simulator.rank_work import Tasks
 from .model_units import ROOT, Units
 from .recomputation import Activation
 from .unit_activations import roots_of, unit_activations
+from .unit_links import blocks_of, borrowed_weights, in_whole, joined_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class UnitCost:
     apart: int = 0  # of these, what no product adds to its sum over micro-batches
     passing: float = 0.0  # seconds of both, where communication hides behind what need not wait
     activations: tuple[Activation, ...] = ()  # what its steps make in forward
+    # By unit, the bytes of its parameters that this one reads, too.
+    borrowed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class UnitCosts:
     update: float
     readers: tuple[str, ...]  # for each input of the step the unit that reads it first
     order: tuple[str, ...]  # the units in the order in which they run
+    blocks: tuple[tuple[str, ...], ...]  # runs of these between which a stage may end
 
 
 def read_costs(program: Program, captured: Program, tasks: Tasks, units: Units) -> UnitCosts:
@@ -88,6 +92,7 @@ class _Reading:
             if value.number not in by_products:
                 apart[unit] = apart.get(unit, 0) + local_bytes(value.meta, 0)
         states = sum(local_bytes(value.meta, 0) for value in self.program.states)
+        borrowed = borrowed_weights(self.captured, self._unit)
         total = sum(weights.values())
         found = {}
         for name in self.units.names or ("",):
@@ -101,16 +106,20 @@ class _Reading:
                 at_weights.get(like, 0), weights.get(like, 0), largest.get(like, 0),
                 persistent.get(like, 0), low.get(like, 0), gradients.get(like, 0),
                 apart.get(like, 0),
-                passing.get(like, 0.0), activations.get(own, ()),
+                passing.get(like, 0.0), activations.get(own, ()), borrowed.get(like, {}),
             )  # fmt: skip
         updates = [step for step in self.program.steps if step.scope == UPDATE]
         update = self.tasks.amount(updates, 0).seconds
+        readers = tuple([self._reader(value, first) for value in self.captured.inputs])
+        joined = joined_units(self.captured, self._unit, first, readers)
+        whole = self._whole_order(order)
         return UnitCosts(
             units=found,
             states=states / total if total else 0.0,
             update=update / total if total else 0.0,
-            readers=tuple(self._reader(value, first) for value in self.captured.inputs),
-            order=self._whole_order(order),
+            readers=readers,
+            order=whole,
+            blocks=blocks_of(whole, in_whole(joined, self.units.whole)),
         )
 
     def _unit(self, scope: str) -> str | None:

@@ -92,12 +92,15 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
 def read_device(device: str | int | torch.device | None) -> torch.device:
     """The device that a user named for a local tensor; "cuda" is the current one.
 
-    While planning it is torch's "meta", where tensors have no data.
+    None is the device of the innermost `with torch.device(...)` block, or else the CPU. While
+    planning it is torch's "meta", where tensors have no data.
     """
     if world().planned:
         return META
     if device is None:
-        return CPU
+        if not torch._C._len_torch_function_stack():  # asking for the default takes microseconds
+            return CPU
+        device = torch.get_default_device()
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:

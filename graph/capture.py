@@ -16,7 +16,7 @@ from ..engine import interpreter
 from ..engine.amp_rules import in_mixed_precision
 from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.checkpoint import checkpoint
-from ..engine.convert import BOXING, global_to_global
+from ..engine.convert import BOXING
 from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, prepare
 from ..engine.dispatcher import PACKED, arity, record
 from ..engine.meta import Box, Meta
@@ -35,6 +35,7 @@ from .graph_config import GraphModule
 from .ir import Clipping, ProgramStep, Value, captured, value_in
 from .pytree import tree_map
 from .saved_activations import SavedActivations, is_activation
+from .stage_parameters import shared_by_stages, to_stage, with_shared_parameters
 
 # What gives the scale of a loss, from which backward starts, at every run of a program.
 Read: TypeAlias = Callable[[torch.device, torch.dtype], torch.Tensor]
@@ -73,6 +74,7 @@ class Capture(CapturedValues):
         super().__init__(named, numbers)
         self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
+        self._shared = shared_by_stages(views.values())
         self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
         self._paths = paths  # module paths, by the modules' identities
@@ -99,9 +101,11 @@ class Capture(CapturedValues):
                 ranks=view.stage_placement or where.ranks,
                 offloaded=where.offloaded or view.activation_offloading,
             )
+        if self._shared and where.ranks is not None:
+            forward = with_shared_parameters(module, where.ranks, self._shared, forward)
         with self.within(where):
             if view is not None and view.stage_placement is not None:
-                args = tree_map(args, partial(_to_stage, view.stage_placement))
+                args = tree_map(args, partial(to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not where.checkpointed:
                 names = view.saved_activations
                 saved = SavedActivations(names, where.scope) if names else None
@@ -335,11 +339,3 @@ class _InScope:
         with self.capture.gradient(self.scope, self.made):
             gradients: Gradients = self.op.vjp(needs, dy, y, *args)
             return gradients
-
-
-def _to_stage(placement: Placement, x: Tensor) -> Tensor:
-    """What a stage is called with, on its ranks; in its own sbp where the meshes are alike."""
-    if not x.is_global or x.placement is placement:
-        return x
-    nd_sbp = x.sbp if x.placement.ndim == placement.ndim else (broadcast,) * placement.ndim
-    return global_to_global(x, placement, nd_sbp)

@@ -208,7 +208,9 @@ class GraphModule:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
 
         Every tensor that the module is called with is boxed to that placement first. Without one
-        it is the placement of the module's parameters, where all have the same.
+        it is the placement of the module's parameters, where all have the same. A parameter that
+        modules of several stages share is on one of them; the others read a copy, made once in
+        each call, and the gradients of all are added up.
         """
         if stage_id is None and placement is None:
             raise OnefoldValueError("set_stage needs a stage_id, a placement, or both")

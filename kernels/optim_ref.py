@@ -96,8 +96,13 @@ def sgd(
         "found_inf": found_inf,
     }
     columns = [params, grads, momentum_buffers or []]
-    fused = torch._fused_sgd_
+    # torch's function is for devices that have data; elsewhere there is nothing to update.
+    fused = _nothing if params[0].device.type == "meta" else torch._fused_sgd_
     return [partial(_write, fused, lists, scale, options) for lists in _rounds(columns, scale)]
+
+
+def _nothing(*lists: Tensors, **options: object) -> None:
+    """The update of tensors without data."""
 
 
 def _write(

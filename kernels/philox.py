@@ -215,7 +215,7 @@ def fill(
 
     Example: `fill((8,), (2,), (3,), lambda w: w >> 8, seed=0, call=0, dtype=torch.int64)`.
     """
-    out = torch.empty(size, dtype=dtype)
+    out = torch.empty(size, dtype=dtype, device="cpu")
     key: tuple[int, int] = tuple(seed.tolist()) if isinstance(seed, Tensor) else (seed, call)
     if out.numel():
         rows = Rows.of_box(shape, offset, size)

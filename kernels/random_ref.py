@@ -87,17 +87,17 @@ def real_of(dtype: torch.dtype, asked: str) -> Real:
 
 def _round_down(x: float, dtype: torch.dtype, *, strictly: bool = False) -> float:
     """The largest number of `dtype` that is at most x; with `strictly`, below x."""
-    nearest = torch.tensor(x, dtype=dtype)
+    nearest = torch.tensor(x, dtype=dtype, device="cpu")
     found = float(nearest)
     if found > x or (strictly and found == x):
-        found = float(torch.nextafter(nearest, torch.tensor(-inf, dtype=dtype)))
+        found = float(torch.nextafter(nearest, nearest.new_tensor(-inf)))
     return found
 
 
 @lru_cache(maxsize=256)
 def _half_open(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
     """The first and the last number of `dtype` in [low, high), low rounded; at least one."""
-    first = float(torch.tensor(low, dtype=dtype))
+    first = float(torch.tensor(low, dtype=dtype, device="cpu"))
     return first, max(first, _round_down(high, dtype, strictly=True))
 
 

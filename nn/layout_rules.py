@@ -1,4 +1,4 @@
-"""Layout rules: the sbp of each parameter and buffer of a module, by its name."""
+"""Layout rules: the placement and sbp of each parameter and buffer of a module, by its name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,26 @@ from ..errors import OnefoldValueError, warn
 
 SbpRule: TypeAlias = Callable[[str, Tensor], SbpLike | None]
 LayoutRule: TypeAlias = SbpLike | SbpRule | Mapping[str, SbpLike | None]
+PlacementRule: TypeAlias = Callable[[str, Tensor], Placement | None]
 
 
 class LocalPartsWarning(UserWarning):
     """Local parameters are read as parts of global ones, which are as many times as large."""
 
 
+def placements(
+    tensors: Mapping[str, Tensor], rule: Placement | PlacementRule | None
+) -> dict[str, Placement | None]:
+    """The placement that `rule` gives each tensor; None: as it is."""
+    if callable(rule):
+        return {name: rule(name, tensor) for name, tensor in tensors.items()}
+    return dict.fromkeys(tensors, rule)
+
+
 def layouts(
-    tensors: Mapping[str, Tensor], placement: Placement | None, rule: LayoutRule | None
+    tensors: Mapping[str, Tensor],
+    placements: Mapping[str, Placement | None],
+    rule: LayoutRule | None,
 ) -> dict[str, SbpLike | None]:
     """The sbp that `rule` gives each tensor; None: as it is, and broadcast where it is local.
 
@@ -36,12 +48,13 @@ def layouts(
         chosen = {name: rule(name, tensor) for name, tensor in tensors.items()}
     else:
         chosen = dict.fromkeys(tensors, tuple(rule))
-    if rule is None or not isinstance(placement, Placement):
+    if rule is None:
         return chosen
     for name, tensor in tensors.items():
-        if tensor.is_local and chosen[name] is None:
+        placement = placements[name]
+        if tensor.is_local and chosen[name] is None and isinstance(placement, Placement):
             chosen[name] = (broadcast,) * placement.ndim
-    _warn_of_parts(tensors, placement, chosen)
+    _warn_of_parts(tensors, placements, chosen)
     return chosen
 
 
@@ -65,22 +78,24 @@ def _matched(
 
 
 def _warn_of_parts(
-    tensors: Mapping[str, Tensor], placement: Placement, chosen: Mapping[str, SbpLike | None]
+    tensors: Mapping[str, Tensor],
+    placements: Mapping[str, Placement | None],
+    chosen: Mapping[str, SbpLike | None],
 ) -> None:
     found = []
     for name, tensor in tensors.items():
-        sbp = chosen[name]
-        if tensor.is_local and sbp is not None:
+        sbp, placement = chosen[name], placements[name]
+        if tensor.is_local and sbp is not None and isinstance(placement, Placement):
             nd_sbp = as_nd_sbp(sbp, placement.ndim)
             check_nd_sbp(tensor.shape, nd_sbp)
             if any(
                 size > 1 and not each.is_broadcast
                 for size, each in zip(placement.shape, nd_sbp, strict=True)
             ):
-                found.append((name, tensor, nd_sbp))
+                found.append((name, tensor, placement, nd_sbp))
     if not found:
         return
-    name, tensor, nd_sbp = found[0]
+    name, tensor, placement, nd_sbp = found[0]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     warn(
         f"Module.to_global: {name}{more} is local, so that the copy of each rank is read as its "

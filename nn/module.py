@@ -27,7 +27,7 @@ from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.graph_config import GraphModule
 from ..graph.setting_checks import integer, switch
 from ..graph.zero import split_layout
-from .layout_rules import LayoutRule, layouts
+from .layout_rules import LayoutRule, PlacementRule, layouts, placements
 from .module_hooks import Hooked
 from .parameter_readers import add_gathers
 
@@ -109,14 +109,19 @@ class Module(Hooked):
                 tensor.grad = grad
         return self
 
-    def to_global(self, placement: Placement | None = None, sbp: LayoutRule | None = None) -> Self:
+    def to_global(
+        self,
+        placement: Placement | PlacementRule | None = None,
+        sbp: LayoutRule | None = None,
+    ) -> Self:
         """Make every parameter and buffer global, in place.
 
-        `sbp` is one value for all, a function of (name, tensor), or a dict from patterns of names
-        to values, of which the first that matches counts; None, and no match, leave a tensor's sbp
-        as it is. A local tensor is read as the value of the placement's first rank where it is
-        broadcast, and as this rank's part where sbp splits: this warns (LocalPartsWarning), since a
-        module that every rank made whole should be broadcast first and split then.
+        `placement` is one for all, or a function of (name, tensor). `sbp` is one value for all, a
+        function of (name, tensor), or a dict from patterns of names to values, of which the first
+        that matches counts; None, and no match, leave a tensor's sbp as it is. A local tensor is
+        read as the value of the placement's first rank where it is broadcast, and as this rank's
+        part where sbp splits: this warns (LocalPartsWarning), since a module that every rank made
+        whole should be broadcast first and split then.
 
         >>> import onefold as flow
         >>> p = flow.placement("cpu", [0, 1])
@@ -127,12 +132,19 @@ class Module(Hooked):
         tensors: dict[int, tuple[str, Tensor]] = {}
         for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
             tensors.setdefault(id(tensor), (name, tensor))
-        chosen = layouts(dict(tensors.values()), placement, sbp)
+        named = dict(tensors.values())
+        places = placements(named, placement)
+        chosen = layouts(named, places, sbp)
         names_of = {number: name for number, (name, _) in tensors.items()}
         for param in self.parameters():
             if param.grad is not None:
                 names_of[id(param.grad)] = names_of[id(param)]
-        return self._apply(lambda t: to_global(t, placement, chosen[names_of[id(t)]]))
+
+        def converted(tensor: Tensor) -> Tensor:
+            name = names_of[id(tensor)]
+            return to_global(tensor, places[name], chosen[name])
+
+        return self._apply(converted)
 
     def shard_(
         self,

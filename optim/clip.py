@@ -182,8 +182,17 @@ def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
 
 
 def _vectors(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> list[torch.Tensor]:
-    """What `local` gives for the gradients, reduced over ranks; a vector for each layout."""
-    return [whole(found) for _, found in numbers_of(gradients, combined, local)]
+    """What `local` gives for the gradients, reduced over ranks; a vector for each layout.
+
+    Those of gradients without data have none either.
+    """
+    vectors = [found for _, found in numbers_of(gradients, combined, local)]
+    return [
+        torch.empty(found.shape, dtype=found.dtype, device="meta")
+        if found.is_meta
+        else whole(found)
+        for found in vectors
+    ]
 
 
 def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:

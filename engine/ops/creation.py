@@ -267,9 +267,11 @@ def tensor(
         data = whole(data)
     if isinstance(data, torch.Tensor):
         value = data.detach().to(dtype=dtype, copy=True)
+        if device is None and placement is None:
+            device = value.device
     else:
         try:
-            value = torch.tensor(data, dtype=dtype)
+            value = torch.tensor(data, dtype=dtype, device="cpu")
         except (ValueError, TypeError, RuntimeError) as error:
             raise OnefoldTypeError(f"tensor(data): {error} (got {type(data).__name__})") from error
 
@@ -286,7 +288,7 @@ def tensor(
         value.shape,
         value.dtype,
         maker,
-        device=device or (value.device if placement is None else None),
+        device=device,
         placement=placement,
         sbp=sbp,
         requires_grad=requires_grad,

@@ -101,10 +101,13 @@ class Recorded(TorchOp):
             inputs[index] = required(inputs[index]).detach().requires_grad_()
         with torch.enable_grad():
             made = self.forward.compute(inputs, arguments)
-        ticket = _zeros(shape, made[0].device).detach()
+        ticket = torch.zeros((), dtype=torch.bool, device=made[0].device).expand(shape)
         vars(ticket)[_RECORD] = Record(inputs, made)
         # Copies: torch may need what it returned for the gradient, and programs may write to it.
         return (*[y.detach().clone() for y in made], ticket)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        return self.forward.flops(inputs, outputs[:-1])
 
     def vjp(self, needs: Needs, dy: object, y: object, *args: Arg) -> Gradients:
         assert isinstance(dy, tuple)
@@ -136,11 +139,11 @@ class RecordedGradient(TorchGradient):
         found = super().groups(shapes[:-1], dtypes[:-1], arguments)
         return [Group((*group.inputs, i), group.outputs) for i, group in enumerate(found)]
 
-
-@lru_cache(maxsize=1024)
-def _zeros(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """What all tickets of a shape are aliases of."""
-    return torch.zeros(shape, dtype=torch.bool, device=device)
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        """Those of the gradients of the inputs and of the weights: each as many as forward's."""
+        count = self.forward.num_outputs
+        made = [meta for meta in inputs[:count] if meta is not None]
+        return 2.0 * self.forward.flops(inputs[count:-1], made)
 
 
 @lru_cache(maxsize=1024)

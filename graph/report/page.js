@@ -63,6 +63,8 @@
   };
   const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
   const spaced = (kind) => kind.replaceAll("_", "-");
+  // A name whose lines may end after a dot or an underscore.
+  const breakable = (name) => el("span", {}, ...name.split(/(?<=[._])/).flatMap((part) => [part, el("wbr")]));
 
   // Colours, by kind; canvases read them from the style sheet.
 
@@ -391,7 +393,7 @@
       details(aside, nameOf(row, selected.index), label.kind, [
         ["Kind", spaced(label.kind)],
         ["Micro-batch", micro < 0 ? null : String(micro)],
-        ["Module", label.module || null],
+        ["Module", label.module ? breakable(label.module) : null],
         ["Stream", row.stream],
         [group.stages.length ? "Stage" : "Ranks", group.stages.length ? group.stages.join(", ") : group.ranks],
         [group.stages.length ? "Ranks" : "Count", group.stages.length ? group.ranks : count(group.count)],
@@ -622,7 +624,7 @@
         ...values.toReversed().map(([kind, n]) => [el("span", {}, dot(kind), " ", kind), bytes(n)]),
         ["Together", bytes(sum(values.map(([, n]) => n)))],
         ["Time", peak && !steps ? moment(m.peak_at) : null],
-        ["Step", peak ? m.moment : null],
+        ["Step", peak ? breakable(m.moment) : null],
       ]);
       draw();
     };

@@ -1,6 +1,7 @@
 """The search for strategies: what it finds is the best there is, trains as one device, and fits."""
 
 import copy
+import re
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -183,7 +184,7 @@ def by_hand(name, size):
         ]
 
     every = flow.placement("cpu", range(size))
-    found = dict(table_for(build(), None).rules)
+    found = dict(table_for(build(), None, units_of(build())).rules)
     styles = {"column": COLUMN, "row": ROW, "replicate": REPLICATE}
     table = {pattern: styles.get(style, REPLICATE) for pattern, style in found.items()}
     for zero in (0, 1, 2, 3):
@@ -302,6 +303,8 @@ def test_a_smaller_model_stands_for_the_whole():
     small = shortened(model, units)
     assert small.names == units.names and len(model[1]) == 3
     assert small.like["1.8"] == "1.1" and small.like["2"] == "2"
+    assert small.whole["1.0"] == ("1.0",) and small.whole["1.2"] == ("1.8",)
+    assert small.whole["1.1"] == units.names[1:-1] and "2" not in small.whole
 
 
 WIDTH = 8192
@@ -408,25 +411,50 @@ def test_a_model_that_counts_its_layers_is_searched_whole():
     assert found.strategy.size == 2
 
 
-class Tied(nn.Module):
-    def __init__(self):
+class Pair(nn.Module):
+    """Names that no table knows."""
+
+    def __init__(self, width=8):
         super().__init__()
-        self.tokens = nn.Embedding(16, 8)
-        self.inner = nn.Linear(8, 8)
-        self.head = nn.Linear(8, 16, bias=False)
-        self.head.weight = self.tokens.weight
+        self.gate = nn.Linear(width, 1)
+        self.inner = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
-        return self.head(self.inner(self.tokens(x)))
+        return x + self.gate(x) * self.inner(x)
 
 
-def test_a_tied_model_has_no_stages():
-    found = flow.auto.search(
-        Tied, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW, device="cpu", thorough=True
+def test_layers_that_are_alike_are_split_alike():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(*[Pair() for _ in range(9)]))
+    table = table_for(model, None, units_of(model))
+    assert table.rules == (
+        ("1.*.inner.0.*", "column"),
+        ("1.*.inner.2.*", "row"),
+        ("*", "replicate"),
     )
-    assert {p.strategy.meshes for p in (found.best, *found.runners_up)} == {1}
-    assert found.tied and "share parameters" in str(found)
-    assert not search("MLP", 2).tied
+    assert table.dims == (32,)
+    plain = nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)])
+    rules = table_for(plain, None, units_of(plain)).rules
+    assert rules == (("0.*", "column"), ("1.*", "row"), ("*", "replicate"))
+    # The pattern of the first would split a norm, too.
+    plain.add_module("3", nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)))
+    plain.add_module("4", nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8)))
+    rules = dict(table_for(plain, None, units_of(plain)).rules)
+    assert rules.pop("*.0.*") == "column" and rules.pop("*") == "replicate"
+    assert rules == {"0.*": "column", "1.*": "row", "3.2.*": "row", "4.1.*": "row"}
+
+
+@pytest.mark.parametrize("make", [Pair, lambda: nn.Linear(8, 8)])
+def test_a_smaller_model_is_measured_whatever_its_names_are(make):
+    task = task_of(
+        lambda: nn.Sequential(*[make() for _ in range(12)]), flow.empty(8, 8),
+        lambda model, x: model(x).mean(), flow.optim.AdamW, None, "cpu",
+    )  # fmt: skip
+    choices = _Search(task, 4, SLOW, None, None, ("1f1b",), 1, False, 1e9).choices
+    found = choices.estimates(choices.space(4))
+    assert {each.candidate.tensor for each in found} == {1, 2, 4}
+    assert len(choices.measuring._small) == 3
 
 
 def test_the_result_prints():
@@ -491,6 +519,25 @@ def test_a_model_that_fits_nowhere():
         r"[\d.]+ KiB, [\d.]+ KiB more: .*\d+ ranks would do|More ranks alone"
     )
     fails(message, memory=10_000)
+
+
+def test_the_nearest_plan_is_the_one_that_needs_least():
+    """What a search with a little less memory says is needed is no more than what was found."""
+    needed = search("MLP", 2).memory
+    with pytest.raises(OnefoldValueError) as failed:
+        search("MLP", 2, memory=needed // 8)
+    said = re.search(r"nearest plan needs ([\d.]+) KiB", str(failed.value))
+    assert float(said.group(1)) <= needed / 2**10 + 0.1
+
+
+def test_a_batch_in_one_piece_is_tried_where_its_parts_do_not_fit():
+    """With ZeRO 3 a batch that is cut has sums of gradients, one that is not has none."""
+    every = searching("MLP", 4, memory=1.0)
+    found = every.choices.estimates(every.choices.space(4))
+    cuts = {(e.candidate.data, e.candidate.tensor, e.candidate.micro_batches) for e in found}
+    whole = {(data, tensor) for data, tensor, count in cuts if count == 1}
+    assert {(4, 1), (2, 2), (1, 4)} <= whole
+    assert (1, 4, 8) in cuts and (1, 4, 4) not in cuts
 
 
 def test_nothing_is_changed(world):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,67 @@ def test_losses_are_those_of_one_device(name, world):
     assert from_code(strategy, again, batch, loss_of) == (losses, layouts(model))
 
 
+TIED = [name for name, strategy in STRATEGIES.items() if strategy.meshes > 1 or strategy.zero == 3]
+
+
+def tied_model(head_first=False):
+    """A model whose first and last module share a weight, and a batch."""
+    model, batch = language_model(GPTBlock)
+    tied = nn.Module()
+    modules = dict(model.named_children())
+    if head_first:
+        modules = dict(reversed(modules.items()))
+    for name, module in modules.items():
+        setattr(tied, name, module)
+    tied.lm_head.weight = tied.embed_tokens.weight
+    tied.forward = lambda tokens: LanguageModel.forward(tied, tokens)
+    return tied, batch
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_stages_share_parameters(name, world):
+    strategy = STRATEGIES[name]
+    if strategy.layout_search:  # the table lays the two names of the weight out differently
+        strategy = replace(strategy, table=TABLE)
+    model, batch = tied_model()
+    wanted = on_one_device(model, batch, loss_of)
+    model, again = tied_model()[0], tied_model()[0]
+    strategy.apply(model)
+    assert model.lm_head.weight is model.embed_tokens.weight
+    graph = strategy.graph(model, loss_of, adamw(model))
+    losses = trained(graph, strategy.place(*batch))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-8)
+    assert model.lm_head.weight is model.embed_tokens.weight
+    assert from_code(strategy, again, batch, loss_of) == (losses, layouts(model))
+
+
+def test_the_first_name_of_a_parameter_says_where_it_is(world):
+    strategy = STRATEGIES["1f1b"]
+    wanted = on_one_device(*tied_model(), loss_of)
+    model, batch = tied_model(head_first=True)
+    strategy.apply(model)
+    assert model.embed_tokens.weight.placement.flat_ranks == (1,)
+    graph = strategy.graph(model, loss_of, adamw(model))
+    np.testing.assert_allclose(trained(graph, strategy.place(*batch)), wanted, rtol=1e-8)
+
+
+def test_a_copy_of_a_shared_parameter_is_sent_once_in_a_step():
+    """Not once for each micro-batch; and its gradient comes back once."""
+    sent = []
+    for micro_batches in (2, 4):
+        strategy = replace(STRATEGIES["1f1b"], micro_batches=micro_batches)
+        with flow.planning(2):
+            model, batch = tied_model()
+            strategy.apply(model)
+            graph = strategy.graph(model, loss_of, adamw(model))
+            graph._compile(*strategy.place(*batch))
+            nbytes = model.lm_head.weight.nbytes
+            activations = 8 * 6 * 8 * model.norm.weight.numel()  # those of the whole batch
+            sent.append([row.sent for row in graph.summary().groups])
+            assert sent[-1] == [nbytes + activations] * 2
+    assert sent[0] == sent[1]
+
+
 def test_the_code_is_what_a_person_would_write():
     assert str(STRATEGIES["all"]) == EXPECTED
 
@@ -181,13 +243,20 @@ TABLE = {
 }
 
 
+def placement_of(name, tensor):
+    """Where a parameter or buffer lies: on the stage of its module, or the first."""
+    for stage, names in enumerate(MODULES):
+        if any(name.startswith(f"{module}.") for module in names):
+            return STAGES[stage]
+    return STAGES[0]
+
+
 def lay_out(model):
     """Lay the model out over the ranks, in place."""
-    model.to_global(STAGES[0], WHOLE)
+    model.to_global(placement_of, WHOLE)
     for stage, names in enumerate(MODULES):
         for name in names:
             module = model.get_submodule(name)
-            module.to_global(STAGES[stage], WHOLE)
             module.to(nn.graph.GraphModule).set_stage(stage, STAGES[stage])
     tensor_parallel(model, plan=TABLE, sequence_dim=1)
     for name in ["blocks.1"]:
@@ -259,6 +328,26 @@ def test_a_model_without_data_is_laid_out_and_then_filled(world):
     for layer in model:
         layer.reset_parameters()
     assert not any(p.is_meta for p in model.parameters())
+
+
+def filled_losses(strategy):
+    """The losses of a model that each process made without data, laid out and then filled."""
+    wanted, batch = language_model(GPTBlock)
+    with flow.device("meta"):
+        model = LanguageModel(GPTBlock).double()
+    strategy.apply(model)
+    assert all(x.is_meta for param in model.parameters() for x in param.shards)
+    values = {name: value.to_torch() for name, value in wanted.state_dict().items()}
+    flow.checkpoint.load_weights(model, values)
+    return trained(strategy.graph(model, loss_of, adamw(model)), strategy.place(*batch), steps=2)
+
+
+def test_processes_lay_a_model_without_data_out_and_fill_it():
+    strategy = STRATEGIES["1f1b"]
+    model, batch = language_model(GPTBlock)
+    wanted = on_one_device(model, batch, loss_of, steps=2)
+    for losses in run_ranks(2, filled_losses, strategy, timeout=120):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-8)
 
 
 def test_another_model_is_refused_and_unchanged(world):

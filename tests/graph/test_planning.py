@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections import Counter
+from contextlib import nullcontext
 from io import BytesIO
 
 import pipelines
@@ -321,6 +322,25 @@ def test_eager_code_runs_without_data():
         assert x[1:3].t().sbp == (B, B) or x[1:3].t().shape == (8, 2)
         for make in (nn.init.orthogonal_, nn.init.kaiming_uniform_, nn.init.eye_):
             make(model.up.weight)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("while_planning", [False, True])
+def test_gradients_without_data_are_clipped_and_taken(momentum, while_planning):
+    with flow.planning(4) if while_planning else nullcontext():
+        where = flow.placement("cpu", GRID)
+        model = nn.Linear(8, 8, device="meta").to_global(where, (B, B))
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+        x = flow.empty(8, 8, device="meta").to_global(where, (B, B)).to_global(sbp=(S0, B))
+        for _ in range(2):
+            (model(x) ** 2).mean().backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            assert norm.shape == () and norm.is_meta
+            optimizer.step()
+            optimizer.zero_grad()
+        kept = [state["momentum_buffer"] for state in optimizer.state.values()] if momentum else []
+        assert [each.shape for each in kept] == [(8, 8), (8,)][: len(kept)]
+        assert model.weight.is_meta and len(kept) == 2 * bool(momentum)
 
 
 def test_a_call_of_a_graph_compiles_it():

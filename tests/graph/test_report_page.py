@@ -331,6 +331,39 @@ def test_memory_has_a_cursor(shown, graph):
     assert text(shown, "#live-title") == f"At the peak of stage 0, ranks 0-1: {readable(peak)}"
 
 
+# The lines of the element that a selector finds, as they are laid out.
+LINES = """(selector => {
+    const range = document.createRange(), lines = [];
+    const found = document.querySelector(selector);
+    const walker = document.createTreeWalker(found, NodeFilter.SHOW_TEXT);
+    let last = null;
+    while (walker.nextNode())
+        for (let at = 0; at < walker.currentNode.length; at += 1) {
+            range.setStart(walker.currentNode, at);
+            range.setEnd(walker.currentNode, at + 1);
+            const { top } = range.getBoundingClientRect();
+            if (last === null || top > last + 4) { lines.push(""); last = top; }
+            lines[lines.length - 1] += range.toString();
+        }
+    return lines;
+})"""
+
+
+def test_lines_end_between_the_words_of_a_name(page, tmp_path):
+    """In the narrow box beside the memory, which says at which step the peak is."""
+    with virtual_world():
+        p = flow.placement("cpu", [0])
+        head = nn.Linear(4, 64, placement=p, sbp=flow.sbp.broadcast)
+        graph = nn.Graph.trace(lambda x: flow.log_softmax(head(x), 1).mean())
+        graph(flow.ones(512, 4, placement=p, sbp=flow.sbp.broadcast))
+        graph.report(tmp_path / "plan.html", "h100")
+    opened(page, tmp_path / "plan.html")
+    lines = page.run(f"{LINES}('#moment dd:last-child')")
+    assert "".join(lines).startswith("log_softmax") and len(lines) > 1
+    assert all(line[-1] in "_., " for line in lines[:-1])
+    check_quiet(page, tmp_path / "plan.html")
+
+
 @pytest.mark.parametrize("width", [360, 768, 1024, 1920])
 def test_it_fits_every_width(shown, width):
     shown.size(width, 800)

@@ -27,6 +27,23 @@ def values(model):
     return {n: t.numpy().copy() for n, t in model.named_parameters()}
 
 
+def test_a_function_gives_placements(world):
+    first, second = flow.placement("cpu", [0, 1]), flow.placement("cpu", [3, 2])
+    model = net()
+    before = values(model)
+    model.to_global(lambda name, x: first if name.startswith("0.") else second, B)
+    named = dict([*model.named_parameters(), *model.named_buffers()])
+    assert {n: x.placement for n, x in named.items()} == {
+        n: first if n.startswith("0.") else second for n in named
+    }
+    model.to_global(lambda name, x: None if x.ndim > 1 else first)
+    assert model[2].weight.placement is second and model[2].bias.placement is first
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+    with pytest.warns(flow.LocalPartsWarning, match="weight"):
+        net().to_global(lambda name, x: first, {"0.weight": S0})
+
+
 def test_a_table_of_patterns(world):
     p = flow.placement("cpu", [0, 1])
     model = net()

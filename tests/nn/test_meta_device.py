@@ -69,6 +69,47 @@ def test_a_module_is_made_without_data_and_then_given_some():
     assert skipped.weight.is_meta
 
 
+def test_a_block_of_torch_gives_the_device():
+    with torch.device("meta"):
+        layer = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.LSTM(3, 2), nn.Dropout())
+        assert all(x.is_meta for x in layer.state_dict().values())
+        for make in (flow.tensor([1.0]), flow.randn(2), flow.arange(3), flow.zeros(2), flow.eye(2)):
+            assert make.is_meta
+        with torch.device("cpu"):
+            assert not flow.randn(2).is_meta
+    assert not flow.zeros(2).is_meta and not nn.Linear(2, 2).weight.is_meta
+    flow.manual_seed(5)
+    layer[0].to_empty(device="cpu").reset_parameters()
+    flow.manual_seed(5)
+    assert layer[0].weight.tolist() == nn.Linear(4, 3).weight.tolist()
+
+
+@pytest.mark.parametrize("where", ["device", "placement"])
+def test_values_in_such_a_block_are_those_outside(where, world):
+    p = flow.placement("cpu", [0, 1])
+    how = {"device": "cpu"} if where == "device" else {"placement": p, "sbp": B}
+    makes = [
+        lambda: flow.randn(5, **how),
+        lambda: flow.rand(5, **how),
+        lambda: flow.randint(3, 9, (5,), **how),
+        lambda: flow.randperm(5, **how),
+        lambda: flow.tensor([1.0, 2.0], **how),
+        lambda: flow.tensor(torch.tensor([1.0, 2.0], device="cpu"), **how),
+        lambda: nn.Linear(3, 2, **how).weight,
+        lambda: nn.Linear(3, 2, **how)(flow.ones(2, 3, **how)).softmax(1),
+        lambda: nn.Dropout(0.5)(flow.ones(9, **how)),
+        lambda: nn.init.trunc_normal_(flow.empty(3, 3, **how)),
+    ]
+    for make in makes:
+        flow.manual_seed(2)
+        expected = make()
+        flow.manual_seed(2)
+        with torch.device("meta"):
+            found = make()
+        assert found.numpy().tolist() == expected.numpy().tolist()
+        assert found.sbp == expected.sbp if found.is_global else found.device == expected.device
+
+
 def test_a_state_dict_gives_data_by_assignment():
     layer, other = nn.Linear(4, 3, device="meta"), nn.Linear(4, 3)
     layer.load_state_dict(other.state_dict())

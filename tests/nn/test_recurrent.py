@@ -400,3 +400,46 @@ def test_all_weights_and_flatten_parameters(world):
     assert ours.all_weights[1][0] is ours.weight_ih_l0_reverse
     assert max(float(abs(p.numpy()).max()) for p in ours.parameters()) <= 3**-0.5
     assert flow.nn.GRU(2, 3).get_expected_hidden_size(flow.ones(5, 4, 2), None) == (1, 4, 3)
+
+
+class Training(flow.nn.Graph):
+    """A training step of a layer on two ranks."""
+
+    def __init__(self, name, args, options):
+        super().__init__()
+        p = flow.placement("cpu", [0, 1])
+        flow.manual_seed(0)
+        layer = getattr(flow.nn, name)(*args, **options)
+        self.layer = layer.to_global(p, flow.sbp.broadcast)
+        self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.1))
+        batch = (6, 5, 4) if options.get("batch_first") else (5, 6, 4)
+        dim = 0 if options.get("batch_first") else 1
+        self.x = flow.randn(*batch).to_global(p, flow.sbp.broadcast)
+        self.x = self.x.to_global(sbp=flow.sbp.split(dim))
+
+    def build(self, x):
+        loss = (self.layer(x)[0] ** 2).sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_steps_run_after_their_memory_was_planned(name, world):
+    expected = Training(*LAYERS[name])
+    expected = expected(expected.x).item()
+    for _ in range(2):  # a plan runs kernels on tensors without data, and keeps none of them
+        planned = Training(*LAYERS[name])
+        planned._compile(planned.x)
+        planned.memory(0)
+        planned.memory(1)
+        assert planned(planned.x).item() == expected
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+def test_a_step_has_the_flop_of_forward_and_twice_as_many_of_backward(name, world):
+    training = Training(*LAYERS[name])
+    training._compile(training.x)
+    rows = 6 * 5 / 2  # of each rank
+    forward = rows * 2 * sum(p.numel() for p in training.layer.parameters())
+    (group,) = training.simulate("cpu").groups
+    assert sum(group.flop.values()) == 3 * forward
