@@ -17,7 +17,6 @@ from onefold import nn
 from onefold.engine.cluster import Cluster
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
-HALF = flow.float16
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class Job:
     length: int = 2048
     vocabulary: int = 51200
     data: int = 1  # groups of ranks that work on parts of the batch
+    zero: int = 0  # what these split besides: 1 the optimizer's state, 3 parameters, too
+    half: flow.dtype = flow.float16  # of activations and products
+    dropout: float = 0.1
+    fused: bool = False  # whether attention is one causal op, whose scores are never written
 
     @property
     def ranks(self) -> int:
@@ -76,7 +79,7 @@ def parameter(p: flow.placement, sbp: Any, *shape: int) -> nn.Parameter:
 
 
 class Linear(nn.Module):
-    """A product with a weight that is read as float16."""
+    """A product with a weight that is read in the dtype of the input."""
 
     def __init__(self, p: flow.placement, sbp: Any, inner: int, outer: int, bias: bool = True):
         super().__init__()
@@ -84,8 +87,8 @@ class Linear(nn.Module):
         self.bias = parameter(p, sbp if sbp is S0 else B, outer) if bias else None
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        bias = None if self.bias is None else self.bias.to(HALF)
-        return nn.functional.linear(x, self.weight.to(HALF), bias)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
 
 
 class Norm(nn.Module):
@@ -94,7 +97,7 @@ class Norm(nn.Module):
         self.weight, self.bias = parameter(p, B, width), parameter(p, B, width)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        weight, bias = self.weight.to(HALF), self.bias.to(HALF)
+        weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
         return nn.functional.layer_norm(x, tuple(weight.shape), weight, bias)
 
 
@@ -116,13 +119,16 @@ class Again(flow.autograd.Function):
 
 
 class Attention(nn.Module):
-    """The scores, their softmax and what they weigh, as values of their own."""
+    """The scores, their softmax and what they weigh, as values of their own or by one op."""
 
-    def __init__(self, again: bool) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__()
-        self.dropout, self.again = nn.Dropout(0.1), again
+        self.dropout, self.fused = nn.Dropout(job.dropout), job.fused
+        self.again = job.again == "attention"
 
     def forward(self, q: flow.Tensor, k: flow.Tensor, v: flow.Tensor) -> flow.Tensor:
+        if self.fused:
+            return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         scores = flow.matmul(q * (1 / sqrt(q.shape[-1])), k.transpose(2, 3))
         y = flow.matmul(self.dropout(flow.softmax(scores, -1)), v)
         return Again.apply(y) if self.again else y
@@ -137,7 +143,7 @@ class Layer(nn.Module):
         self.norm1, self.norm2 = Norm(p, width), Norm(p, width)
         self.qkv, self.out = Linear(p, S0, width, 3 * width), Linear(p, S1, width, width)
         self.up, self.down = Linear(p, S0, width, 4 * width), Linear(p, S1, 4 * width, width)
-        self.attention, self.dropout = Attention(job.again == "attention"), nn.Dropout(0.1)
+        self.attention, self.dropout = Attention(job), nn.Dropout(job.dropout)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         job, (batch, length, width) = self.job, x.shape
@@ -161,13 +167,13 @@ class Begin(nn.Module):
 
     def __init__(self, job: Job, p: flow.placement):
         super().__init__()
-        self.job, self.dropout = job, nn.Dropout(0.1)
+        self.job, self.dropout = job, nn.Dropout(job.dropout)
         self.tokens = parameter(p, S0, job.vocabulary, job.width)
         self.places = parameter(p, B, job.length, job.width)
 
     def forward(self, tokens: flow.Tensor) -> flow.Tensor:
-        x = nn.functional.embedding(tokens, self.tokens.to(HALF))
-        x = x.to_global(sbp=self.job.whole) + self.places.to(HALF)
+        x = nn.functional.embedding(tokens, self.tokens.to(self.job.half))
+        x = x.to_global(sbp=self.job.whole) + self.places.to(x.dtype)
         return self.dropout(x.to_global(sbp=self.job.between))
 
 
@@ -186,11 +192,14 @@ class End(nn.Module):
 
 
 class GPT(nn.Module):
+    kinds: tuple[Any, Any, Any] = (Begin, Layer, End)
+
     def __init__(self, job: Job, meshes: list[flow.placement]):
         super().__init__()
         self.job, self.parts = job, meshes * job.chunks
-        self.begin, self.end = Begin(job, self.parts[0]), End(job, self.parts[-1])
-        self.layers = nn.ModuleList(Layer(job, self.parts[job.part(i)]) for i in range(job.layers))
+        begin, layer, end = self.kinds
+        self.begin, self.end = begin(job, self.parts[0]), end(job, self.parts[-1])
+        self.layers = nn.ModuleList(layer(job, self.parts[job.part(i)]) for i in range(job.layers))
 
     def forward(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
         x = self.begin(tokens)
@@ -214,12 +223,15 @@ class Training(nn.Graph):
         self.model, job = model, model.job
         group = {"params": list(model.parameters()), "clip_grad_max_norm": 1.0}
         self.add_optimizer(flow.optim.AdamW([group]))
-        self.set_grad_scaler(flow.amp.GradScaler())
+        if job.half is flow.float16:
+            self.set_grad_scaler(flow.amp.GradScaler())
+        if job.zero:
+            self.config.enable_zero(stage=job.zero)
         self.config.set_gradient_accumulation_steps(job.micro_batches)
         if len(model.parts) > 1:
             model.set_stages()
             self.config.set_schedule("interleaved" if job.chunks > 1 else "1f1b")
-        for layer in model.layers:
+        for layer in model.layers if job.again else ():
             layer.compute_again()
 
     def build(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
@@ -228,9 +240,9 @@ class Training(nn.Graph):
         return loss
 
 
-def training(job: Job, cluster: Cluster) -> Training:
+def training(job: Job, cluster: Cluster, kind: type[GPT] = GPT) -> Training:
     """The compiled graph of a job, on a cluster that is planned."""
-    model = GPT(job, cluster.meshes(*job.mesh))
+    model = kind(job, cluster.meshes(*job.mesh))
     graph = Training(model)
     shape = job.samples, job.length
     graph(
@@ -250,7 +262,7 @@ class Shifted(nn.Module):
         self.layer, self.shift = Layer(job, p), parameter(p, B, 1)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        return self.layer(x + self.shift.to(HALF))
+        return self.layer(x + self.shift.to(x.dtype))
 
 
 class OneLayer(nn.Graph):
@@ -277,5 +289,5 @@ def one_layer(job: Job, cluster: Cluster, trains: bool) -> OneLayer:
     graph = OneLayer(job, p, trains)
     shape = job.micro_batch, job.length, job.width
     with flow.set_grad_enabled(trains):
-        graph(flow.zeros(*shape, placement=p, sbp=job.between, dtype=HALF))
+        graph(flow.zeros(*shape, placement=p, sbp=job.between, dtype=job.half))
     return graph

@@ -215,6 +215,51 @@ class Step(nn.Graph):
         return loss
 
 
+@pytest.mark.parametrize(
+    ("window", "causal", "share"), [(0, False, 1), (0, True, 1 / 2), (8, True, 1 / 8)]
+)
+def test_attention_takes_as_long_as_the_pairs_that_are_computed(window, causal, share, world):
+    """Model flop count all pairs, and the gradient makes the scores again."""
+    p = flow.placement("cpu", [0])
+    q = flow.randn(1, 2, 64, 32, placement=p, sbp=B)
+    slow = replace(PLAIN, peak={torch.float32: 1e6})
+    model = nn.Linear(32, 32, placement=p, sbp=B)
+    flop = 4 * 2 * 64 * 64 * 32
+
+    class Attention(nn.Graph):
+        def __init__(self, trains):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)) if trains else None
+
+        def build(self, x):
+            options = {"is_causal": causal, "window": window or None}
+            y = nn.functional.scaled_dot_product_attention(self.model(x), x, x, **options)
+            if self.training:
+                y.sum().backward()
+            return y
+
+    for trains, done in ((False, flop), (True, flop + 2 * 1.25 * flop)):
+        with flow.set_grad_enabled(trains):
+            graph = Attention(trains)
+            graph(q)
+        line = graph.simulate(slow).timeline
+        pairs = zip(line.tasks, line.ends, line.starts, strict=True)
+        seconds = sum(end - start for task, end, start in pairs if "attention" in task.name)
+        assert seconds == pytest.approx(done * share / 1e6)
+
+
+def test_a_collective_on_an_axis_of_one_rank_is_a_copy(world):
+    """Some layouts differ along such an axis, and a boxing between them moves nothing."""
+    p = flow.placement("cpu", [[0], [1]])
+    x = flow.randn(8, 8, placement=p, sbp=(S0, S0))
+    graph = nn.Graph.trace(lambda a: (a + 1).to_global(sbp=(S0, B)))
+    graph(x)
+    found = graph.simulate(PLAIN)
+    assert found.received == {}
+    assert found.step_time == pytest.approx(2 * 2 * (4 * 8 * 4) / 1e9)
+
+
 def test_recomputation_takes_longer_and_is_no_model_flop(world):
     x = flow.randn(32, 64)
     found = {}
