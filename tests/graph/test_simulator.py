@@ -16,7 +16,7 @@ from onefold.distributed.world import seen_from
 from onefold.engine import boxing
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.hardware import Curve, Hardware, Link, read
-from onefold.graph.hardware.collective_cost import all_reduce, span
+from onefold.graph.hardware.collective_cost import all_gather, all_reduce, span
 from onefold.graph.schedules.actions import Action, needs
 from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.schedule_check import bubble
@@ -250,14 +250,15 @@ def test_attention_takes_as_long_as_the_pairs_that_are_computed(window, causal, 
 
 
 def test_a_collective_on_an_axis_of_one_rank_is_a_copy(world):
-    """Some layouts differ along such an axis, and a boxing between them moves nothing."""
-    p = flow.placement("cpu", [[0], [1]])
-    x = flow.randn(8, 8, placement=p, sbp=(S0, S0))
-    graph = nn.Graph.trace(lambda a: (a + 1).to_global(sbp=(S0, B)))
+    """Boxing gathers along it on the way to some layouts, and sends nothing."""
+    p = flow.placement("cpu", [[rank] for rank in range(32)])
+    x = flow.randn(32, 8, placement=p, sbp=(S0, S0))
+    graph = nn.Graph.trace(lambda a: (a + 1).to_global(sbp=(B, S0)))
     graph(x)
     found = graph.simulate(PLAIN)
-    assert found.received == {}
-    assert found.step_time == pytest.approx(2 * 2 * (4 * 8 * 4) / 1e9)
+    seconds = all_gather(span(PLAIN, range(32)), 32 * 8 * 4) + 2 * (32 * 8 * 4) / 1e9
+    added, copied = 2 * (8 * 4) / 1e9, 2 * (8 * 4) / 1e9
+    assert found.step_time == pytest.approx(added + copied + seconds)
 
 
 def test_recomputation_takes_longer_and_is_no_model_flop(world):
