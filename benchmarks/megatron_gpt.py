@@ -1,4 +1,4 @@
-"""GPT as Megatron-LM trains it, with tensor and sequence parallelism, stages and recomputation.
+"""GPT as Megatron-LM trains it: data, tensor and sequence parallelism, stages and recomputation.
 
 Parameters, their gradients' sums and the optimizer's state are float32, everything else is
 float16. Attention keeps its scores, dropout is 0.1, the vocabulary is split, and the update
@@ -17,19 +17,18 @@ from onefold import nn
 from onefold.engine.cluster import Cluster
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
-HALF = flow.float16
 
 
 @dataclass(frozen=True)
 class Job:
-    """A model and how it is trained; all ranks are `tensor` x `stages`."""
+    """A model and how it is trained; all ranks are `stages` x `data` x `tensor`."""
 
     layers: int
     width: int
     heads: int
     tensor: int  # ranks that work on parts of the weights
     stages: int  # groups of ranks, one after the other
-    micro_batch: int
+    micro_batch: int  # samples that a group of ranks computes at once
     micro_batches: int
     chunks: int = 1  # parts of the model that each group has
     sequence: bool = False  # whether activations between products are split along the sequence
@@ -37,18 +36,36 @@ class Job:
     spare: int = 0  # layers fewer in the first and in the last part
     length: int = 2048
     vocabulary: int = 51200
+    data: int = 1  # groups of ranks that work on parts of the batch
+    zero: int = 0  # what these split besides: 1 the optimizer's state, 3 parameters, too
+    half: flow.dtype = flow.float16  # of activations and products
+    dropout: float = 0.1
+    fused: bool = False  # whether attention is one causal op, whose scores are never written
 
     @property
     def ranks(self) -> int:
-        return self.tensor * self.stages
+        return self.tensor * self.stages * self.data
 
     @property
     def samples(self) -> int:
-        return self.micro_batch * self.micro_batches
+        return self.micro_batch * self.micro_batches * self.data
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """The shape of a group of ranks that has a part of the model."""
+        return (self.data, self.tensor) if self.data > 1 else (self.tensor,)
+
+    @property
+    def whole(self) -> Any:
+        """The layout of activations that all ranks of `tensor` have."""
+        return (S0, B) if self.data > 1 else B
 
     @property
     def between(self) -> Any:
-        return S1 if self.sequence else B
+        """That of activations between the products of a layer."""
+        if not self.sequence:
+            return self.whole
+        return (S0, S1) if self.data > 1 else S1
 
     def part(self, layer: int) -> int:
         """The part of the model that a layer is in."""
@@ -56,11 +73,13 @@ class Job:
 
 
 def parameter(p: flow.placement, sbp: Any, *shape: int) -> nn.Parameter:
-    return nn.Parameter(flow.zeros(*shape, placement=p, sbp=sbp))
+    """A parameter that is laid out along the last axis of a mesh, and broadcast along others."""
+    nd_sbp = (*[B] * (len(p.shape) - 1), sbp)
+    return nn.Parameter(flow.zeros(*shape, placement=p, sbp=nd_sbp))
 
 
 class Linear(nn.Module):
-    """A product with a weight that is read as float16."""
+    """A product with a weight that is read in the dtype of the input."""
 
     def __init__(self, p: flow.placement, sbp: Any, inner: int, outer: int, bias: bool = True):
         super().__init__()
@@ -68,8 +87,8 @@ class Linear(nn.Module):
         self.bias = parameter(p, sbp if sbp is S0 else B, outer) if bias else None
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        bias = None if self.bias is None else self.bias.to(HALF)
-        return nn.functional.linear(x, self.weight.to(HALF), bias)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
 
 
 class Norm(nn.Module):
@@ -78,24 +97,12 @@ class Norm(nn.Module):
         self.weight, self.bias = parameter(p, B, width), parameter(p, B, width)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        weight, bias = self.weight.to(HALF), self.bias.to(HALF)
+        weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
         return nn.functional.layer_norm(x, tuple(weight.shape), weight, bias)
 
 
-class Attention(nn.Module):
-    """The scores, their softmax and what they weigh, as values of their own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(0.1)
-
-    def forward(self, q: flow.Tensor, k: flow.Tensor, v: flow.Tensor) -> flow.Tensor:
-        scores = flow.matmul(q * (1 / sqrt(q.shape[-1])), k.transpose(2, 3))
-        return flow.matmul(self.dropout(flow.softmax(scores, -1)), v)
-
-
-class AllAgain(flow.autograd.Function):
-    """Lets backward read the end of a layer that it computes again.
+class Again(flow.autograd.Function):
+    """Lets backward read the end of what it computes again.
 
     Nothing needs its last product, which a graph would leave out. Megatron-LM computes all.
     """
@@ -111,6 +118,22 @@ class AllAgain(flow.autograd.Function):
         return dy + 0 * y[:1, :1, :1]
 
 
+class Attention(nn.Module):
+    """The scores, their softmax and what they weigh, as values of their own or by one op."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.dropout, self.fused = nn.Dropout(job.dropout), job.fused
+        self.again = job.again == "attention"
+
+    def forward(self, q: flow.Tensor, k: flow.Tensor, v: flow.Tensor) -> flow.Tensor:
+        if self.fused:
+            return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        scores = flow.matmul(q * (1 / sqrt(q.shape[-1])), k.transpose(2, 3))
+        y = flow.matmul(self.dropout(flow.softmax(scores, -1)), v)
+        return Again.apply(y) if self.again else y
+
+
 class Layer(nn.Module):
     """Between its products activations are whole, or split along the sequence."""
 
@@ -120,17 +143,17 @@ class Layer(nn.Module):
         self.norm1, self.norm2 = Norm(p, width), Norm(p, width)
         self.qkv, self.out = Linear(p, S0, width, 3 * width), Linear(p, S1, width, width)
         self.up, self.down = Linear(p, S0, width, 4 * width), Linear(p, S1, 4 * width, width)
-        self.attention, self.dropout = Attention(), nn.Dropout(0.1)
+        self.attention, self.dropout = Attention(job), nn.Dropout(job.dropout)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         job, (batch, length, width) = self.job, x.shape
-        qkv = self.qkv(self.norm1(x).to_global(sbp=B))
+        qkv = self.qkv(self.norm1(x).to_global(sbp=job.whole))
         heads = qkv.view(batch, length, job.heads, 3 * width // job.heads).transpose(1, 2)
         y = self.attention(*heads.chunk(3, -1)).transpose(1, 2).reshape(batch, length, width)
         x = x + self.dropout(self.out(y).to_global(sbp=job.between))
-        y = self.down(flow.gelu(self.up(self.norm2(x).to_global(sbp=B))))
+        y = self.down(flow.gelu(self.up(self.norm2(x).to_global(sbp=job.whole))))
         y = x + self.dropout(y.to_global(sbp=job.between))
-        return AllAgain.apply(y) if job.again == "all" else y
+        return Again.apply(y) if job.again == "all" else y
 
     def compute_again(self) -> None:
         """Say to a graph what backward computes again."""
@@ -144,13 +167,14 @@ class Begin(nn.Module):
 
     def __init__(self, job: Job, p: flow.placement):
         super().__init__()
-        self.between, self.dropout = job.between, nn.Dropout(0.1)
+        self.job, self.dropout = job, nn.Dropout(job.dropout)
         self.tokens = parameter(p, S0, job.vocabulary, job.width)
         self.places = parameter(p, B, job.length, job.width)
 
     def forward(self, tokens: flow.Tensor) -> flow.Tensor:
-        x = nn.functional.embedding(tokens, self.tokens.to(HALF)).to_global(sbp=B)
-        return self.dropout((x + self.places.to(HALF)).to_global(sbp=self.between))
+        x = nn.functional.embedding(tokens, self.tokens.to(self.job.half))
+        x = x.to_global(sbp=self.job.whole) + self.places.to(x.dtype)
+        return self.dropout(x.to_global(sbp=self.job.between))
 
 
 class End(nn.Module):
@@ -158,21 +182,24 @@ class End(nn.Module):
 
     def __init__(self, job: Job, p: flow.placement):
         super().__init__()
-        self.norm = Norm(p, job.width)
+        self.whole, self.norm = job.whole, Norm(p, job.width)
         self.scores = Linear(p, S0, job.width, job.vocabulary, bias=False)
 
     def forward(self, x: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
-        scores = self.scores(self.norm(x).to_global(sbp=B)).float()
+        scores = self.scores(self.norm(x).to_global(sbp=self.whole)).float()
         flat = scores.view(-1, scores.shape[-1])
         return nn.functional.cross_entropy(flat, following.reshape(-1))
 
 
 class GPT(nn.Module):
+    kinds: tuple[Any, Any, Any] = (Begin, Layer, End)
+
     def __init__(self, job: Job, meshes: list[flow.placement]):
         super().__init__()
         self.job, self.parts = job, meshes * job.chunks
-        self.begin, self.end = Begin(job, self.parts[0]), End(job, self.parts[-1])
-        self.layers = nn.ModuleList(Layer(job, self.parts[job.part(i)]) for i in range(job.layers))
+        begin, layer, end = self.kinds
+        self.begin, self.end = begin(job, self.parts[0]), end(job, self.parts[-1])
+        self.layers = nn.ModuleList(layer(job, self.parts[job.part(i)]) for i in range(job.layers))
 
     def forward(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
         x = self.begin(tokens)
@@ -196,12 +223,15 @@ class Training(nn.Graph):
         self.model, job = model, model.job
         group = {"params": list(model.parameters()), "clip_grad_max_norm": 1.0}
         self.add_optimizer(flow.optim.AdamW([group]))
-        self.set_grad_scaler(flow.amp.GradScaler())
+        if job.half is flow.float16:
+            self.set_grad_scaler(flow.amp.GradScaler())
+        if job.zero:
+            self.config.enable_zero(stage=job.zero)
         self.config.set_gradient_accumulation_steps(job.micro_batches)
         if len(model.parts) > 1:
             model.set_stages()
             self.config.set_schedule("interleaved" if job.chunks > 1 else "1f1b")
-        for layer in model.layers:
+        for layer in model.layers if job.again else ():
             layer.compute_again()
 
     def build(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
@@ -210,14 +240,14 @@ class Training(nn.Graph):
         return loss
 
 
-def training(job: Job, cluster: Cluster) -> Training:
+def training(job: Job, cluster: Cluster, kind: type[GPT] = GPT) -> Training:
     """The compiled graph of a job, on a cluster that is planned."""
-    model = GPT(job, cluster.meshes(job.tensor))
+    model = kind(job, cluster.meshes(*job.mesh))
     graph = Training(model)
     shape = job.samples, job.length
     graph(
         *(
-            flow.zeros(*shape, dtype=flow.int64, placement=p, sbp=B)
+            flow.zeros(*shape, dtype=flow.int64, placement=p, sbp=job.whole)
             for p in (model.parts[0], model.parts[-1])
         )
     )
@@ -232,7 +262,7 @@ class Shifted(nn.Module):
         self.layer, self.shift = Layer(job, p), parameter(p, B, 1)
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        return self.layer(x + self.shift.to(HALF))
+        return self.layer(x + self.shift.to(x.dtype))
 
 
 class OneLayer(nn.Graph):
@@ -255,9 +285,9 @@ class OneLayer(nn.Graph):
 
 def one_layer(job: Job, cluster: Cluster, trains: bool) -> OneLayer:
     """The compiled graph of one layer of a job."""
-    (p,) = cluster.meshes(job.tensor)
+    (p,) = cluster.meshes(*job.mesh)
     graph = OneLayer(job, p, trains)
     shape = job.micro_batch, job.length, job.width
     with flow.set_grad_enabled(trains):
-        graph(flow.zeros(*shape, placement=p, sbp=job.between, dtype=HALF))
+        graph(flow.zeros(*shape, placement=p, sbp=job.between, dtype=job.half))
     return graph

@@ -1,12 +1,14 @@
-"""Published times of training steps on A100, beside those that the simulator predicts.
+"""Published times of training steps, beside those that the simulator predicts.
 
     python benchmarks/published.py           # prints the tables, writes results/published.json
     python benchmarks/published.py --only 22B
+    python benchmarks/published.py --only "weak scaling"
 
 One layer of Korthikanti et al. (2022, table 4) is what the efficiencies in
-`graph/hardware/a100-80.toml` were fitted to. The steps of whole models in table 5, and those of Qi
-et al., "Zero bubble pipeline parallelism" (2023, tables 4 and 9), are predicted with that file and
-no other number, for the steps that Onefold itself would run.
+`graph/hardware/a100-80.toml` were fitted to. The steps of whole models in table 5, those of Qi
+et al., "Zero bubble pipeline parallelism" (2023, tables 4 and 9), and those in
+`published_tables.py` are predicted with the files of their machines and no other number, for the
+steps that Onefold itself would run.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from statistics import mean
 
 import megatron_gpt
 import timing
-from megatron_gpt import Job
+from megatron_gpt import GPT, Job
+from published_tables import TABLES
 
 import onefold as flow
 from onefold.nn import Graph
@@ -61,11 +64,11 @@ def layer_seconds(job: Job, trains: bool) -> float:
     return max(line.ends[: last + 1])
 
 
-def step_of(job: Job) -> tuple[float, Graph]:
+def step_of(job: Job, machine: str = MACHINE, kind: type[GPT] = GPT) -> tuple[float, Graph]:
     """The predicted time of a step, and its graph."""
     with flow.planning(job.ranks) as cluster:
-        graph = megatron_gpt.training(job, cluster)
-        return graph.simulate(MACHINE, memory=False).step_time, graph
+        graph = megatron_gpt.training(job, cluster, kind)
+        return graph.simulate(machine, memory=False).step_time, graph
 
 
 def jobs_of(model: str) -> Iterable[tuple[str, Job, float]]:
@@ -92,17 +95,19 @@ def row(published: float, predicted: float) -> dict[str, float]:
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"\n{title:32}{'published':>12}{'predicted':>12}{'error':>8}")
+    print(f"\n{title:36}{'published':>12}{'predicted':>12}{'error':>8}")
     for name, each in rows.items():
         times = f"{each['published']:12.2f}{each['predicted']:12.2f}"
-        print(f"{name:32}{times}{100 * each['error']:+7.1f}%")
-    print(f"{'mean error':56}{100 * mean(abs(each['error']) for each in rows.values()):7.1f}%")
+        print(f"{name:36}{times}{100 * each['error']:+7.1f}%")
+    print(f"{'mean error':60}{100 * mean(abs(each['error']) for each in rows.values()):7.1f}%")
 
 
 def main() -> None:
     options = timing.options(__doc__)
-    names = (*MODELS, *ZERO_BUBBLE)
-    options.add_argument("--only", choices=names, help="predict this model, and write no results")
+    names = (*MODELS, *ZERO_BUBBLE, *TABLES)
+    options.add_argument(
+        "--only", choices=names, help="predict this model or table, and write no results"
+    )
     only = options.parse_args().only
     layers = {
         name: row(published, 1e3 * layer_seconds(job, trains))
@@ -124,6 +129,13 @@ def main() -> None:
         if rows:
             table(title, rows)
         found[key] = rows
+    for key, each in TABLES.items():
+        if only in (None, key):
+            found[key] = {
+                name: row(published, step_of(job, each.machine, each.kind)[0])
+                for name, (job, published) in each.rows.items()
+            }
+            table(f"{each.title} on {each.machine}, seconds", found[key])
     if only is None:
         print(f"\nwritten to {timing.save('published', found)}")
 

@@ -241,6 +241,10 @@ class Op:
         """Arithmetic of the whole logical op."""
         return self.flops_per_element * sum(meta.numel for meta in outputs)
 
+    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        """How much of `flops` the kernel does: less than 1 where it leaves zeros out."""
+        return 1.0
+
     def __repr__(self) -> str:
         return f"op {self.name}"
 

@@ -24,6 +24,7 @@ class Product:
     flop: float
     width: float
     attention: bool
+    done: float  # the flop that its kernel does: those of causal attention are half
 
 
 def products_of(step: ProgramStep, rank: int) -> Iterator[Product]:
@@ -42,7 +43,8 @@ def products_of(step: ProgramStep, rank: int) -> Iterator[Product]:
     flop = op.flops(inputs, here) if len(here) == len(outputs) else 0.0
     if flop:
         largest = max(meta.numel for meta in (*inputs, *here) if meta is not None)
-        yield Product(flop, flop / (2 * largest), "attention" in step.name)
+        done = flop * op.share_done(inputs, step.attrs)
+        yield Product(flop, flop / (2 * largest), "attention" in step.name, done)
 
 
 def shard(meta: Meta, rank: int) -> Meta | None:

@@ -39,6 +39,9 @@ class Attends(Op):
         q, k = map(required, inputs[:2])
         return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
 
+    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        return share_of_pairs(required(inputs[1]).shape[-2], attrs)
+
     def vjp(self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], *args: Arg) -> Gradients:
         # What is made at once cannot be differentiated again, and leaves a mask out.
         if interpreter.is_grad_enabled() or any(needs[3:]):
@@ -65,6 +68,20 @@ class AttendsGrad(Op):
         q, k, v = outputs
         rows = q.numel // max(q.shape[-1], 1)
         return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+
+    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        """With the scores, which it makes again: five products, not four."""
+        return 1.25 * share_of_pairs(required(inputs[2]).shape[-2], attrs)
+
+
+def share_of_pairs(keys: float, pairs: object) -> float:
+    """The share of all pairs of a query and a key that kernels compute.
+
+    `pairs` is a `Pairs` or has its fields. Queries are taken to be as many as keys.
+    """
+    causal, window = getattr(pairs, "causal", False), getattr(pairs, "window", 0)
+    near = window * (1 if causal else 2) / max(keys, 1) if window else 1.0
+    return min(near, 0.5 if causal else 1.0)
 
 
 def kept_of(q: Meta, shape: Sequence[int]) -> Meta:

@@ -19,7 +19,15 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import mul, sub
-from .attention import Attends, AttendsGrad, check_window, heads_may_split, kept_of, scale_of
+from .attention import (
+    Attends,
+    AttendsGrad,
+    check_window,
+    heads_may_split,
+    kept_of,
+    scale_of,
+    share_of_pairs,
+)
 from .attention_decomposition import gradients
 from .cast import cast
 from .compare import eq, ge, logical_and, lt
@@ -65,6 +73,9 @@ class PackedAttention(Attends):
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return 2.0 * _keys(inputs[1], inputs[4]) * (outputs[0].numel + required(inputs[0]).numel)
 
+    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        return share_of_pairs(_keys(inputs[1], inputs[4]), getattr(attrs, "pairs", None))
+
     def gradients_in_parts(
         self,
         dy: Tensor,
@@ -104,6 +115,10 @@ class PackedAttentionGrad(AttendsGrad):
         q, k, v = outputs
         rows = q.shape[0] * q.shape[1]
         return 4.0 * rows * _keys(k, inputs[5]) * (q.shape[-1] + v.shape[-1])
+
+    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        share = share_of_pairs(_keys(inputs[2], inputs[5]), getattr(attrs, "pairs", None))
+        return 1.25 * share
 
 
 def _keys(k: Meta | None, starts: Meta | None) -> float:

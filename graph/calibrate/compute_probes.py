@@ -53,8 +53,8 @@ class ComputeProbes:
         return fitted([12.0 * count for count in _ELEMENTS], _seconds(self._additions))
 
     def attention(self, peak: float) -> Curve:
-        """The share of the peak that causal attention reaches, by flop."""
-        flop = [4.0 * heads * length * length * width for heads, length, width in _HEADS]
+        """The share of the peak that causal attention reaches, by the flop that it does."""
+        flop = [2.0 * heads * length * length * width for heads, length, width in _HEADS]
         times = zip(flop, _seconds(self._attention), strict=True)
         return Curve(tuple((each, min(each / seconds / peak, 1.0)) for each, seconds in times))
 

@@ -9,13 +9,14 @@ Sanders et al., "Two-tree algorithms" (2009); NVIDIA's NCCL (its tuner counts ro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from .hardware_record import Algorithm, Hardware, Link
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
     """How a group lies: the links that it uses, from the closest, and what each of them joins.
 
@@ -30,6 +31,13 @@ class Span:
     def link(self) -> Link:
         """The farthest link."""
         return self.links[-1]
+
+    @cached_property
+    def under_protocols(self) -> tuple[Span, ...]:
+        """The group under each other protocol, which is the same on all of its links."""
+        count = max((len(link.protocols) for link in self.links), default=0)
+        kinds = (tuple([link.under(kind) for link in self.links]) for kind in range(count))
+        return tuple([replace(self, links=links) for links in kinds])
 
     def units(self, level: int) -> int:
         """The parts that are left when the levels below have joined theirs."""
@@ -86,8 +94,11 @@ def _fastest(
 ) -> float:
     if group.ranks == 1:
         return 0.0
-    link = group.link
-    return link.launch + min(ways[each](group, nbytes) for each in link.algorithms)
+    return min(
+        each.link.launch + ways[algorithm](each, nbytes)
+        for each in (group, *group.under_protocols)
+        for algorithm in group.link.algorithms
+    )
 
 
 def _ring(group: Span, nbytes: float) -> float:

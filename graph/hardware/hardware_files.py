@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from ...errors import OnefoldValueError
-from .hardware_record import ALGORITHMS, Algorithm, Curve, Hardware, Link
+from .hardware_record import ALGORITHMS, Algorithm, Curve, Hardware, Link, Protocol
 
 FOLDER = Path(__file__).parent
 HERE = "cpu"  # what eager assumes of processes on CPUs
@@ -117,6 +117,7 @@ def _links(table: _Table) -> tuple[Link, ...]:
                 algorithms=each.algorithms("algorithms"),
                 efficiency=each.curve("efficiency", "bytes"),
                 message=each.number("message", "seconds", zero=True),
+                protocols=each.protocols("protocols") if each.has("protocols") else (),
             )
         )
         each.end()
@@ -209,6 +210,20 @@ class _Table:
 
         chosen = self._get(key, f"a list of some of {', '.join(map(repr, ALGORITHMS))}", fits)
         return tuple(chosen)
+
+    def protocols(self, key: str) -> tuple[Protocol, ...]:
+        def fits(value: Any) -> bool:
+            return _is_list(value) and all(
+                _is_list(each)
+                and len(each) == 3
+                and all(map(_is_number, each))
+                and min(each[:2]) >= 0
+                and 0 < each[2] <= 1
+                for each in value
+            )
+
+        expected = "a list of [launch, latency, share of the bandwidth], times in seconds"
+        return tuple([Protocol(*map(float, each)) for each in self._get(key, expected, fits)])
 
     def rates(self) -> dict[torch.dtype, float]:
         """Flop/s by dtype."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -36,12 +36,21 @@ class Curve:
         return before + (after - before) * log(size / low) / log(high / low)
 
 
+class Protocol(NamedTuple):
+    """A faster way to begin and pass on, for a part of the bandwidth."""
+
+    launch: float  # seconds of each collective
+    latency: float  # seconds of each round
+    share: float  # of the bandwidth
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What joins `ranks` consecutive ranks: one level of links, such as NVLink inside a machine.
 
     `bandwidth` is in bytes per second that a rank receives while it sends as many, and `efficiency`
-    its share by the bytes of a message or collective.
+    its share by the bytes of a message or collective. Of `protocols` and what the link says itself,
+    a collective takes what is fastest.
     """
 
     name: str
@@ -52,6 +61,15 @@ class Link:
     algorithms: tuple[Algorithm, ...]  # of collectives; the fastest of them is taken
     efficiency: Curve
     message: float = 0.0  # seconds of each further message in one round of different ones
+    protocols: tuple[Protocol, ...] = ()
+
+    def under(self, protocol: int) -> Link:
+        """The link as one of its protocols has it; the link itself where it has fewer."""
+        if protocol >= len(self.protocols):
+            return self
+        launch, latency, share = self.protocols[protocol]
+        bandwidth = self.bandwidth * share
+        return replace(self, launch=launch, latency=latency, bandwidth=bandwidth)
 
     def speed(self, nbytes: float) -> float:
         """Bytes per second of a message or collective of so many bytes."""
@@ -70,7 +88,7 @@ class Hardware:
     launches_ahead: bool  # whether ops are launched while the device works on earlier ones
     contention: float  # how many times as long ops take while their rank communicates
     matmul: Curve  # share of `peak`, by flop
-    attention: Curve  # the same for fused attention
+    attention: Curve  # the same for fused attention, by the flop that are done: causal, half of all
     memory: Curve  # share of the memory's bandwidth, by bytes read and written
     links: tuple[Link, ...]  # from the closest ranks to the farthest
     collective_launch: float = 0.0  # of the host, to begin a message or collective

@@ -54,12 +54,14 @@ def as_toml(hardware: Hardware, comment: str = "") -> str:
 
 def _of(link: Link) -> dict[str, object]:
     reach = {} if link.ranks == inf else {"ranks": int(link.ranks)}
+    protocols = {"protocols": tuple(map(list, link.protocols))} if link.protocols else {}
     return {
         "name": link.name,
         **reach,
         "launch": link.launch,
         "latency": link.latency,
         "message": link.message,
+        **protocols,
         "bandwidth": link.bandwidth,
         "algorithms": link.algorithms,
         "efficiency": link.efficiency,

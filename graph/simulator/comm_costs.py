@@ -91,8 +91,9 @@ class CommCosts:
             return self._route(step, rank)
         spans = self.spans(step.placement, step.axes)
         held, made = (volume(box) * itemsize for box in (step.held(rank), step.made(rank)))
-        key = step.kind, spans[0].link.name
-        traffic = {key: step.received(rank)} if spans[0].fans else {}
+        if not spans[0].fans:  # the axis has one rank, which copies its shard
+            return Communication(costs.launched(costs.moving(held + made)))
+        traffic = {(step.kind, spans[0].link.name): step.received(rank)}
         if isinstance(step, AllReduce):
             seconds = max(all_reduce(group, held) for group in spans)
         elif isinstance(step, AllGather):

@@ -65,10 +65,10 @@ class StepCosts:
         """Seconds of the arithmetic of a matrix product, or of what is like one."""
         machine = self.hardware
         if product.attention:
-            share = machine.attention.at(product.flop)
+            share = machine.attention.at(product.done)
         else:
-            share = machine.matmul.at(product.flop) / (1 + machine.narrow / product.width)
-        return product.flop / (machine.flops(dtype) * share)
+            share = machine.matmul.at(product.done) / (1 + machine.narrow / product.width)
+        return product.done / (machine.flops(dtype) * share)
 
     def moving(self, nbytes: float) -> float:
         """Seconds to read and write so many bytes."""

@@ -21,6 +21,7 @@ from onefold.graph.hardware.collective_cost import (
     span,
 )
 from onefold.graph.hardware.hardware_files import FOLDER
+from onefold.graph.hardware.hardware_record import Protocol
 from onefold.graph.hardware.hardware_text import as_toml
 
 FULL = Curve(((1.0, 1.0),))
@@ -69,8 +70,8 @@ def holder(content, path):
     return content
 
 
-OPTIONAL = ("host", "bytes")
-PATHS = [path for path in fields(content_of("h100")) if path != OPTIONAL]
+OPTIONAL = ("host", "bytes"), ("links", 0, "protocols"), ("links", 1, "protocols")
+PATHS = [path for path in fields(content_of("h100")) if path not in OPTIONAL]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -113,7 +114,7 @@ def test_a_missing_field_is_the_error(path, tmp_path):
     assert f"{file}: {named(path)} is missing; it must be" in text
 
 
-@pytest.mark.parametrize("path", PATHS, ids=named)
+@pytest.mark.parametrize("path", [*PATHS, *OPTIONAL], ids=named)
 @pytest.mark.parametrize("value", ["", -1, [], [[1, 2, 3]], [[2.0, 0.5], [1.0, 0.5]]], ids=str)
 def test_a_wrong_field_is_the_error(path, value, tmp_path):
     content = content_of("h100")
@@ -200,6 +201,20 @@ def test_one_level(n):
     assert all_to_all(ring, T) == pytest.approx(1e-6 + (n - 1) * A + part / n)
     both = span(machine((inf, A, BW, "ring", "tree")), range(n))
     assert all_reduce(both, T) == min(all_reduce(ring, T), all_reduce(tree, T))
+
+
+def test_the_fastest_protocol_is_taken():
+    """NCCL's simple protocol for much, LL128 for less: a bit less bandwidth, shorter rounds."""
+    hardware = machine((inf, 14e-6, 5e10, "ring"))
+    (link,) = hardware.links
+    link = replace(link, launch=8.4e-6, protocols=(Protocol(14e-6, 4e-6, 0.92),))
+    group, n = span(replace(hardware, links=(link,)), range(256)), 256
+    for nbytes in (1e6, 1e11):
+        part = nbytes * (n - 1) / n
+        simple = 8.4e-6 + (n - 1) * 14e-6 + part / 5e10
+        fast = 14e-6 + (n - 1) * 4e-6 + part / 4.6e10
+        assert (fast < simple) is (nbytes == 1e6)
+        assert all_gather(group, nbytes) == pytest.approx(min(simple, fast))
 
 
 def test_one_rank_costs_nothing():

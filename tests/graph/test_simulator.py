@@ -16,7 +16,7 @@ from onefold.distributed.world import seen_from
 from onefold.engine import boxing
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.hardware import Curve, Hardware, Link, read
-from onefold.graph.hardware.collective_cost import all_reduce, span
+from onefold.graph.hardware.collective_cost import all_gather, all_reduce, span
 from onefold.graph.schedules.actions import Action, needs
 from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.schedule_check import bubble
@@ -213,6 +213,52 @@ class Step(nn.Graph):
         loss = self.model(x).square().mean()
         loss.backward()
         return loss
+
+
+@pytest.mark.parametrize(
+    ("window", "causal", "share"), [(0, False, 1), (0, True, 1 / 2), (8, True, 1 / 8)]
+)
+def test_attention_takes_as_long_as_the_pairs_that_are_computed(window, causal, share, world):
+    """Model flop count all pairs, and the gradient makes the scores again."""
+    p = flow.placement("cpu", [0])
+    q = flow.randn(1, 2, 64, 32, placement=p, sbp=B)
+    slow = replace(PLAIN, peak={torch.float32: 1e6})
+    model = nn.Linear(32, 32, placement=p, sbp=B)
+    flop = 4 * 2 * 64 * 64 * 32
+
+    class Attention(nn.Graph):
+        def __init__(self, trains):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)) if trains else None
+
+        def build(self, x):
+            options = {"is_causal": causal, "window": window or None}
+            y = nn.functional.scaled_dot_product_attention(self.model(x), x, x, **options)
+            if self.training:
+                y.sum().backward()
+            return y
+
+    for trains, done in ((False, flop), (True, flop + 2 * 1.25 * flop)):
+        with flow.set_grad_enabled(trains):
+            graph = Attention(trains)
+            graph(q)
+        line = graph.simulate(slow).timeline
+        pairs = zip(line.tasks, line.ends, line.starts, strict=True)
+        seconds = sum(end - start for task, end, start in pairs if "attention" in task.name)
+        assert seconds == pytest.approx(done * share / 1e6)
+
+
+def test_a_collective_on_an_axis_of_one_rank_is_a_copy(world):
+    """Boxing gathers along it on the way to some layouts, and sends nothing."""
+    p = flow.placement("cpu", [[rank] for rank in range(32)])
+    x = flow.randn(32, 8, placement=p, sbp=(S0, S0))
+    graph = nn.Graph.trace(lambda a: (a + 1).to_global(sbp=(B, S0)))
+    graph(x)
+    found = graph.simulate(PLAIN)
+    seconds = all_gather(span(PLAIN, range(32)), 32 * 8 * 4) + 2 * (32 * 8 * 4) / 1e9
+    added, copied = 2 * (8 * 4) / 1e9, 2 * (8 * 4) / 1e9
+    assert found.step_time == pytest.approx(added + copied + seconds)
 
 
 def test_recomputation_takes_longer_and_is_no_model_flop(world):
