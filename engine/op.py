@@ -163,9 +163,9 @@ class Op:
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
-    # Whether results are in row-major order and in memory of their own: "kept", if all inputs are
-    # in that order, or "made", in any case. Elsewhere only the kernel tells.
-    row_major: Literal["", "kept", "made"] = ""
+    # How results lie, in memory of their own: in "row-major" order, if all inputs do, or as
+    # `torch.empty_like` of the "first" input. Elsewhere only the kernel tells.
+    order: Literal["", "row-major", "first"] = ""
     flops_per_element: ClassVar[float] = 1.0
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:

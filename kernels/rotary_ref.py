@@ -26,7 +26,10 @@ def rotary(
     pairs = turned.unflatten(-1, (count, 2) if interleaved else (2, count)).to(wide)
     a, b = pairs.unbind(-1 if interleaved else -2)
     both = torch.stack((a * cos - b * sin, b * cos + a * sin), -1 if interleaved else -2)
-    return torch.cat((both.flatten(-2).to(x.dtype), rest), -1)
+    y = torch.empty_like(
+        x
+    )  # in the order of the dims of x: heads that were split off join for free
+    return torch.cat((both.flatten(-2).to(x.dtype), rest), -1, out=y)
 
 
 def _fitting(table: Tensor, x: Tensor, seq_dim: int) -> Tensor:

@@ -49,7 +49,7 @@ class Cast(Op):
 
     name = "cast"
     attributes = CastAttributes
-    row_major = "kept"
+    order = "row-major"
     saves = ()
     kernel = staticmethod(kernels.cast)
 

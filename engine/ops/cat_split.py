@@ -35,7 +35,7 @@ class CatAttributes(NamedTuple):
 class _Join(DataMovement):
     """Tensors joined along a dim."""
 
-    row_major = "kept"
+    order = "row-major"
     join: Kernel
 
     def bind(self, local: Local, attrs: Arg) -> Kernel:

@@ -192,7 +192,7 @@ class KeepingCrossEntropy(Op):
 
     name = "cross_entropy_with_lse"
     attributes = WidenedLossAttributes
-    row_major = "kept"
+    order = "row-major"
     num_outputs = 2
     saves_output = (1,)
     one_gradient = True
@@ -276,7 +276,7 @@ class CrossEntropyGrad(ClassLoss):
     """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
 
     attributes = ClassLossAttributes
-    row_major = "kept"
+    order = "row-major"
     first = 1
     like = (1,)
 
@@ -360,7 +360,7 @@ class TargetWeights(Op):
 
     name = "target_weights"
     attributes = TargetWeightsAttributes
-    row_major = "kept"
+    order = "row-major"
     differentiable = False
     kernel = staticmethod(kernels.target_weights)
 

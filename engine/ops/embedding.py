@@ -36,7 +36,7 @@ class Embedding(IndexedOp[EmbeddingAttributes]):
 
     name = "embedding"
     attributes = EmbeddingAttributes
-    row_major = "kept"
+    order = "row-major"
     flops_per_element = 0.0
 
     def kernel(
@@ -83,7 +83,7 @@ class EmbeddingGrad(IndexedOp[EmbeddingGradAttributes]):
 
     name = "embedding_grad"
     attributes = EmbeddingGradAttributes
-    row_major = "kept"
+    order = "row-major"
 
     def infer(self, dy: Meta, index: Meta, attrs: EmbeddingGradAttributes) -> Meta:
         return dy.like((attrs.rows, dy.shape[-1]))

@@ -28,7 +28,7 @@ class Gated(Op):
 
     name = "gated"
     attributes = GatedAttributes
-    row_major = "kept"
+    order = "row-major"
     flops_per_element = 6.0
     kernel = staticmethod(kernels.gated)
 
@@ -54,7 +54,7 @@ class GatedGrad(Op):
 
     name = "gated_grad"
     attributes = GatedAttributes
-    row_major = "kept"
+    order = "row-major"
     num_outputs = 2
     like = (1, 2)
     flops_per_element = 6.0

@@ -38,7 +38,7 @@ class ConstantLike(Op):
 
     name = "constant_like"
     attributes = ConstantAttributes
-    row_major = "kept"
+    order = "row-major"
     like = (0,)
     saves = ()
     differentiable = False

@@ -201,7 +201,7 @@ class Linear(MatrixOp):
     """y[..., n] = sum over k of x[..., k] * w[n, k], plus bias[n]"""
 
     name = "linear"
-    row_major = "kept"
+    order = "row-major"
     reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
     saves = (0, 1)

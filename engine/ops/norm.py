@@ -41,7 +41,7 @@ class NormOp(Op):
     """An op of x, weight and bias; its outputs after the first are statistics of rows."""
 
     attributes = NormAttributes
-    row_major = "kept"
+    order = "row-major"
     saves = (0, 1)
     flops_per_element = 6.0
 
@@ -96,7 +96,7 @@ class Norm(NormOp):
 class NormGradOp(Op):
     """Gradients for x, weight and bias (rms_norm: x and weight), of dy and what was kept."""
 
-    row_major = "kept"
+    order = "row-major"
     flops_per_element = 12.0
 
     def infer(self, dy: Meta, x: Meta, weight: Meta | None, *rest: Arg) -> tuple[Meta, ...]:

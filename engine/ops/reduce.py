@@ -204,7 +204,7 @@ class Sum(Op):
     """The sum over dims, or with `shares` divided by the count: the mean, of a part its share."""
 
     attributes = ReduceAttributes
-    row_major = "kept"
+    order = "row-major"
     saves = ()
 
     def __init__(self, name: str, shares: bool) -> None:

@@ -36,7 +36,7 @@ class Rotary(Op):
 
     name = "rotary"
     attributes = RotaryAttributes
-    row_major = "made"
+    order = "first"
     flops_per_element = 3.0
     kernel = staticmethod(kernels.rotary)
 

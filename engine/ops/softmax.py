@@ -35,7 +35,7 @@ class SoftmaxOp(Op):
     """y = exp(x) / sum over dim of exp(x), or its logarithm"""
 
     attributes = SoftmaxAttributes
-    row_major = "kept"
+    order = "row-major"
     saves = ()
     saves_output = True
     flops_per_element = 4.0
@@ -92,7 +92,7 @@ class SoftmaxGrad(Op):
     """dx = y * (dy - sum over dim of dy * y), or of the logarithm dy - exp(y) * sum of dy"""
 
     attributes = OneDim
-    row_major = "kept"
+    order = "row-major"
     flops_per_element = 4.0
 
     def __init__(self, log: bool) -> None:

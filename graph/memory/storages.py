@@ -8,7 +8,7 @@ any rank, also for one that another process owns.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
@@ -150,8 +150,8 @@ class Storages:
             # What a kernel draws at random it computes, data or not.
             traced = all(type(v) in _TRACED for v in step.inputs)
             position = positions[0] if len(set(positions)) == 1 else None
-            known = _in_row_major_order(step, forms)
-            if traced and position is not None and not known:
+            found = _ordered(step, positions, forms)
+            if found is None and traced and position is not None:
                 found = self._traced(step, position, forms)
             found = found or _plain(step, positions, forms)
             self._known[key] = found
@@ -243,15 +243,23 @@ def _kept(step: BoxingStep, rank: int) -> Any:
     return None
 
 
-def _in_row_major_order(step: ProgramStep, forms: Sequence[Form | None]) -> bool:
-    """Whether the results are in that order, in memory of their own, for which no kernel need run.
+def _ordered(
+    step: ProgramStep, positions: Sequence[int | None], forms: Sequence[Form | None]
+) -> tuple[Made | None, ...] | None:
+    """How the results of a step lie where its op declares that; else None.
 
-    On meta tensors torch runs much of it in Python, for which it loads its compiler.
+    Then no kernel need run. On meta tensors torch runs much in Python, and loads its compiler.
     """
     if step.op is None or step.aliases or step.place is not None:
-        return False
-    made = step.op.row_major
-    return made == "made" or (made == "kept" and _all_row_major(forms))
+        return None
+    if step.op.order == "row-major" and _all_row_major(forms):
+        return _plain(step, positions, forms)
+    first = forms[0]
+    if step.op.order != "first" or first is None:
+        return None
+    strides = torch.empty_like(_without_data(first, step.output_metas[0].dtype)).stride()
+    return tuple([made and replace(made, form=Form(made.form.shape, strides))
+                  for made in _plain(step, positions, forms)])  # fmt: skip
 
 
 def _all_row_major(forms: Sequence[Form | None]) -> bool:
