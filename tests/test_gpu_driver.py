@@ -4,7 +4,6 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 
 import driver_models
 import driver_runs
@@ -301,7 +300,7 @@ def test_a_step_of_training_and_of_every_optimizer():
 def test_a_step_of_a_model_that_is_larger_than_the_machine(monkeypatch):
     """A Llama of 1.2 billion parameters, which with gradients and states takes 18 GiB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    monkeypatch.setattr(driver_runs, "GpuDriver", partial(GpuDriver, "none"))
+    monkeypatch.setattr(driver_runs, "GpuDriver", lambda depth: GpuDriver("none"))
     texts, launches, forms = driver_runs.work("whole step", "llama", 16, "eager")
     assert (texts, launches > 4000, forms > 40) == ([], True, True)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**21  # KiB
