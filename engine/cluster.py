@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Cluster:
     """What a `planning` block is about: the ranks 0 to `size - 1`, on hardware of some name."""
 
     size: int
-    hardware: str | None = None
+    hardware: str | Path | None = None
 
     def meshes(self, *shape: int, type: str = "cuda") -> list[Placement]:
         """All ranks in meshes of this shape, one after the other, as for the stages of a pipeline.
@@ -60,7 +61,7 @@ def planned() -> Cluster | None:
 
 
 @contextmanager
-def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
+def planning(size: int, hardware: str | Path | None = None) -> Iterator[Cluster]:
     """A block in which a cluster of `size` ranks is described that need not exist.
 
     Modules, optimizers and inputs that are made there have shapes, dtypes and layouts but no data,
@@ -68,8 +69,8 @@ def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
     what it would do and hold: `graph.plan(rank)`, `graph.memory(rank)`, `graph.schedule()`, and
     `graph.summary()` for all ranks together. A call of a graph only compiles it. Placements may
     name "cuda" on a machine without a GPU; what is local is on torch's "meta" device. To read a
-    value, or to save one, raises OnefoldRuntimeError. `hardware` is the machine
-    type for which `graph.simulate()` is, unless it is given another.
+    value, or to save one, raises OnefoldRuntimeError. `hardware` is the machine type for which
+    `graph.simulate()` is, unless it is given another: a name, or the path of a TOML file.
 
     The block is for all threads of the process. After it the world and the default generator are
     as before. Raises OnefoldTypeError and OnefoldValueError for what is no size.
@@ -84,9 +85,10 @@ def planning(size: int, hardware: str | None = None) -> Iterator[Cluster]:
         raise OnefoldTypeError(f"planning: size must be an integer, but got {size!r}")
     if size < 1:
         raise OnefoldValueError(f"planning: size must be at least 1, but got {size}")
-    if hardware is not None and not isinstance(hardware, str):
+    if hardware is not None and not isinstance(hardware, (str, Path)):
         raise OnefoldTypeError(
-            f"planning: hardware must be the name of a machine type, but got {hardware!r}"
+            "planning: hardware must be the name of a machine type or the path of its file, but "
+            f"got {hardware!r}"
         )
     if interpreter.capturing():
         raise OnefoldRuntimeError(

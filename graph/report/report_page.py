@@ -70,7 +70,7 @@ def page(report: Report) -> str:
     return _PLACE.sub(lambda found: parts[found[1]], template)
 
 
-def _default(compiled: Compiled) -> str | None:
+def _default(compiled: Compiled) -> str | Path | None:
     """The hardware of the cluster that is planned, or this machine if it was measured."""
     cluster = planned()
     if cluster is not None:

@@ -4,7 +4,9 @@ import copy
 import pickle
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 import pipelines
 import pytest
@@ -14,6 +16,8 @@ import onefold as flow
 from onefold import nn
 from onefold.distributed.world import seen_from, virtual_world, world as world_now
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, PlacementError
+from onefold.graph.hardware import read
+from onefold.graph.hardware.hardware_text import as_toml
 from onefold.graph.memory_traffic import local_bytes
 
 pytestmark = pytest.mark.filterwarnings(
@@ -387,6 +391,19 @@ def test_all_is_as_before_afterwards():
 def test_no_cluster(call, error, says):
     with pytest.raises(error, match=says), call():
         pass
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_of_a_user_is_taken_by_its_path(kind, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(as_toml(replace(read("h100"), name="mine")))
+    with flow.planning(4, hardware=kind(path)) as cluster:
+        where = flow.placement("cuda", range(4))
+        graph = nn.Graph.trace(lambda x: x.sum())
+        graph(flow.ones(8, 4, placement=where, sbp=S0))
+        assert graph.simulate().hardware.name == "mine"
+        assert cluster.hardware == kind(path)
+        graph.report(tmp_path / "plan.html")
 
 
 def test_meshes_that_do_not_fit():
