@@ -69,17 +69,15 @@ class Norm(NormOp):
         self.kernel = kernels.layer_norm if centred else kernels.rms_norm
         self.centred = centred
 
-    def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
+    def deduce(
+        self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes
+    ) -> Meta | None:
         shape = attrs.shape
         weights = [m for m in (weight, bias) if m is not None]
         fits = tuple(x.shape[-len(shape) :]) == shape and all(m.shape == shape for m in weights)
         # rms_norm takes a weight of any floating dtype; torch would warn that its kernel does not.
         alike = all(m.dtype == x.dtype or (m.is_floating and not self.centred) for m in weights)
-        if fits and alike and x.is_floating:
-            return x
-        found = super().infer(x, weight, bias, attrs)  # or torch's own error
-        assert isinstance(found, Meta)
-        return found
+        return x if fits and alike and x.is_floating else None
 
     def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
         if splits_rows_only(required(metas[0]), attrs.shape):

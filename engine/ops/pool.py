@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -20,6 +20,7 @@ from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
 from .dims import squeeze, unsqueeze
+from .result_shapes import FLOATS, adaptively_pooled, pooled
 
 Pooled: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
@@ -78,9 +79,17 @@ class PoolGrad(Pool):
 def check_gradient(own: Shape, pool: Pool, shape: Shape, attrs: Attributes) -> None:
     """Check that dy has the shape of the pooling's result, since torch's kernels do not look."""
     if 0 not in own:
-        expected = tuple(pool.kernel(torch.empty(shape, device="meta"), *attrs).shape)
+        found = pool.infer(Meta.of(shape, torch.float32, device=torch.device("cpu")), attrs)
+        expected = tuple((found if isinstance(found, Meta) else found[0]).shape)
         if tuple(own) != expected:
             raise ShapeError(f"gradient of shape {tuple(own)}, not {expected}")
+
+
+def _pooled(x: Meta, sizes: Any, adaptive: bool) -> Shape | None:
+    """The shape of the result, where it is known, for an input of floating dtype."""
+    if sizes is None or x.dtype not in FLOATS:
+        return None
+    return adaptively_pooled(x.shape, sizes) if adaptive else pooled(x.shape, *sizes)
 
 
 class MaxPool(Pool):
@@ -97,6 +106,10 @@ class MaxPool(Pool):
         self.name = "adaptive_max_pool" if adaptive else "max_pool"
         self.kernel = kernels.adaptive_max_pool if adaptive else kernels.max_pool
         self.adaptive = adaptive
+
+    def deduce(self, x: Meta, attrs: PoolAttributes) -> tuple[Meta, Meta] | None:
+        shape = _pooled(x, attrs.sizes, self.adaptive)
+        return None if shape is None else (x.like(shape), x.like(shape, torch.int64))
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, x: Meta, attrs: PoolAttributes) -> Gradients:
         return (_max_grad[self.adaptive](dy[0], y[1], tuple(x.shape), *attrs),)
@@ -154,6 +167,14 @@ class AvgPool(Pool):
         self.kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
         self.adaptive = adaptive
 
+    def deduce(self, x: Meta, attrs: PoolAttributes) -> Meta | None:
+        sizes: Any = attrs.sizes
+        if not self.adaptive:
+            *windows, ceil_mode, _, divisor = sizes
+            sizes = None if divisor == 0 else (*windows, None, ceil_mode)
+        shape = _pooled(x, sizes, self.adaptive)
+        return None if shape is None else x.like(shape)
+
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:
         grads = _adaptive_grad if self.adaptive else avg_grad
         return (grads[attrs.planes](dy, tuple(x.shape), *attrs),)
@@ -170,7 +191,8 @@ class AvgPoolGrad(PoolGrad):
         self.pool = pool
 
     def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
-        check_gradient(local.input_shape(0), self.pool, local.output_shape(), attrs[1:])
+        pooling = PoolAttributes(*attrs[1:])
+        check_gradient(local.input_shape(0), self.pool, local.output_shape(), pooling)
         return super().bind(local, attrs)
 
     def vjp(
