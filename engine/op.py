@@ -180,7 +180,10 @@ class Op:
         if self.like:
             metas = tuple([args[i] for i in self.like])
             return metas[0] if self.num_outputs == 1 else metas
-        found = self.deduce(*args)
+        try:
+            found = self.deduce(*args)
+        except (TypeError, ValueError, IndexError):  # of arguments on which torch has better words
+            found = None
         return self.infer_by_kernel(*args) if found is None else found
 
     def deduce(self, *args: Arg) -> Meta | tuple[Meta, ...] | None:

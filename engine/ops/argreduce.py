@@ -164,7 +164,7 @@ class ArgExtremum(OrderStatistic):
 
     def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
         one = attrs.dim is None or type(attrs.dim) is int
-        shape = reduced(x.shape, *attrs) if one and x.dtype in REALS else None
+        shape = reduced(x.shape, *attrs) if one and x.numel and x.dtype in REALS else None
         return None if shape is None else x.like(shape, torch.int64)
 
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -212,8 +212,8 @@ class ValueAndIndex(OrderStatistic):
         self.index = index  # finds the index over a split dim; None: gather that dim
 
     def deduce(self, x: Meta, attrs: DimAttributes) -> tuple[Meta, Meta] | None:
-        one = type(attrs.dim) is int and x.dtype in REALS
-        shape = reduced(x.shape, *attrs) if one else None
+        one = type(attrs.dim) is int
+        shape = reduced(x.shape, *attrs) if one and x.numel and x.dtype in REALS else None
         return None if shape is None else (x.like(shape), x.like(shape, torch.int64))
 
     def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:

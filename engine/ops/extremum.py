@@ -76,8 +76,8 @@ class Extremum(OrderStatistic):
         self.finds_nan = finds_nan
 
     def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
-        shape = reduced(x.shape, *attrs)
-        return None if shape is None or x.dtype not in REALS else x.like(shape)
+        shape = reduced(x.shape, *attrs) if x.numel and x.dtype in REALS else None
+        return None if shape is None else x.like(shape)
 
     def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:
         return reduction(x.ndim, *attrs, self.reduces_to, (self.reduces_to,))

@@ -40,7 +40,7 @@ from .dims import transpose
 from .index import take_rows
 from .index_parsing import like_index
 from .reduce import sum
-from .result_shapes import COMMON, is_dim, reduced
+from .result_shapes import COMMON, are_ints, is_dim, reduced
 from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
@@ -79,7 +79,9 @@ class Roll(Mover[RollAttributes]):
 
     def deduce(self, x: Meta, attrs: RollAttributes) -> Meta | None:
         shifts, dims = attrs
-        ordinary = x.ndim and x.dtype in COMMON and len(shifts) == len(dims) > 0
+        ordinary = (
+            x.ndim and x.dtype in COMMON and are_ints(shifts) and len(shifts) == len(dims) > 0
+        )
         return x if ordinary and all(is_dim(dim, x.ndim) for dim in dims) else None
 
     def places(self, x: Meta, attrs: RollAttributes) -> Places:
@@ -168,11 +170,11 @@ class Repeat(Mover[PerDim]):
 
     def deduce(self, x: Meta, attrs: PerDim) -> Meta | None:
         times = attrs.sizes
-        ordinary = x.dtype in COMMON and all(type(n) is int and n >= 0 for n in times)
+        ordinary = x.dtype in COMMON and are_ints(times) and min(times, default=0) >= 0
         if not ordinary or len(times) < x.ndim:
             return None
-        whole = ((1,) * (len(times) - x.ndim), x.shape)
-        return x.like([n * m for n, m in zip(times, (*whole[0], *whole[1]), strict=True)])
+        sizes = (*(1,) * (len(times) - x.ndim), *x.shape)
+        return x.like([count * size for count, size in zip(times, sizes, strict=True)])
 
     def rule(self, axis: Axis, x: Meta, attrs: PerDim) -> Rule:
         new = len(attrs.sizes) - x.ndim

@@ -31,7 +31,7 @@ from .data_movement import (
     wrap,
 )
 from .dims import expand
-from .result_shapes import COMMON, REALS, alike, fits_index
+from .result_shapes import COMMON, REALS, alike, are_bools, fits_index
 from .slicing import Entries, slice_by
 from .torch_function import Arguments, Constant, TorchFunction, gradient_of, slots_for
 from .view import reshape
@@ -169,7 +169,8 @@ class Scatter(DataMovement):
     ) -> Meta | None:
         ordinary = alike(x, source, dtypes=COMMON) and index.dtype is torch.int64
         read = index if source is None else source
-        fits = ordinary and fits_index(index.shape, x.shape, attrs.dim)
+        given = source is not None or type(attrs.number) in (bool, int, float)
+        fits = ordinary and given and fits_index(index.shape, x.shape, attrs.dim)
         return x if fits and read.shape == index.shape else None
 
     def rule(
@@ -345,7 +346,7 @@ class ScatterReduce(Op):
         self, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes
     ) -> Meta | None:
         ordinary = alike(x, source, dtypes=REALS) and index.dtype is torch.int64
-        fits = ordinary and fits_index(index.shape, x.shape, attrs.dim)
+        fits = ordinary and are_bools(attrs.own) and fits_index(index.shape, x.shape, attrs.dim)
         known = attrs.how in ("sum", "prod", "mean", "amax", "amin")
         return x if fits and known and source.shape == index.shape else None
 

@@ -38,10 +38,10 @@ class LpPool(Pool):
     saves_output = True
 
     def deduce(self, x: Meta, attrs: PowerAttributes) -> Meta | None:
-        _, size, stride, ceil_mode = attrs.sizes
-        if x.dtype not in FLOATS:
+        power, size, stride, ceil_mode = attrs.sizes
+        if x.dtype not in FLOATS or type(power) is not float or not power:
             return None
-        shape = pooled(x.shape, size, stride, (0,) * attrs.planes, None, ceil_mode)
+        shape = pooled(x.shape, attrs.planes, size, stride, (0,) * attrs.planes, None, ceil_mode)
         return None if shape is None else x.like(shape)
 
     def vjp(

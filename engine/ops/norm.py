@@ -21,6 +21,7 @@ from .arithmetic import add, mul, neg, plus, sub
 from .cast import cast, widened
 from .dims import expand
 from .reduce import mean, sum_to, without_partials
+from .result_shapes import FLOATS
 from .unary import rsqrt
 
 
@@ -77,7 +78,8 @@ class Norm(NormOp):
         fits = tuple(x.shape[-len(shape) :]) == shape and all(m.shape == shape for m in weights)
         # rms_norm takes a weight of any floating dtype; torch would warn that its kernel does not.
         alike = all(m.dtype == x.dtype or (m.is_floating and not self.centred) for m in weights)
-        return x if fits and alike and x.is_floating else None
+        ordinary = x.dtype in FLOATS and isinstance(attrs.eps, (int, float))
+        return x if fits and alike and ordinary else None
 
     def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
         if splits_rows_only(required(metas[0]), attrs.shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
@@ -20,7 +20,7 @@ from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
 from .dims import squeeze, unsqueeze
-from .result_shapes import FLOATS, adaptively_pooled, pooled
+from .result_shapes import FLOATS, adaptively_pooled, are_bools, are_ints, pooled
 
 Pooled: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
@@ -85,11 +85,13 @@ def check_gradient(own: Shape, pool: Pool, shape: Shape, attrs: Attributes) -> N
             raise ShapeError(f"gradient of shape {tuple(own)}, not {expected}")
 
 
-def _pooled(x: Meta, sizes: Any, adaptive: bool) -> Shape | None:
+def _pooled(x: Meta, planes: int, sizes: Any, adaptive: bool) -> Shape | None:
     """The shape of the result, where it is known, for an input of floating dtype."""
-    if sizes is None or x.dtype not in FLOATS:
+    if sizes is None or x.dtype not in FLOATS or planes not in (2, 3):
         return None
-    return adaptively_pooled(x.shape, sizes) if adaptive else pooled(x.shape, *sizes)
+    if adaptive:
+        return adaptively_pooled(x.shape, planes, sizes)
+    return pooled(x.shape, planes, *sizes)
 
 
 class MaxPool(Pool):
@@ -108,7 +110,7 @@ class MaxPool(Pool):
         self.adaptive = adaptive
 
     def deduce(self, x: Meta, attrs: PoolAttributes) -> tuple[Meta, Meta] | None:
-        shape = _pooled(x, attrs.sizes, self.adaptive)
+        shape = _pooled(x, *attrs, self.adaptive)
         return None if shape is None else (x.like(shape), x.like(shape, torch.int64))
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, x: Meta, attrs: PoolAttributes) -> Gradients:
@@ -168,11 +170,12 @@ class AvgPool(Pool):
         self.adaptive = adaptive
 
     def deduce(self, x: Meta, attrs: PoolAttributes) -> Meta | None:
-        sizes: Any = attrs.sizes
+        planes, sizes = attrs.planes, cast(Any, attrs.sizes)
         if not self.adaptive:
-            *windows, ceil_mode, _, divisor = sizes
-            sizes = None if divisor == 0 else (*windows, None, ceil_mode)
-        shape = _pooled(x, sizes, self.adaptive)
+            *windows, ceil_mode, counts_padding, divisor = sizes
+            ordinary = are_bools(counts_padding) and (divisor is None or are_ints(divisor))
+            sizes = (*windows, None, ceil_mode) if ordinary and divisor != 0 else None
+        shape = _pooled(x, planes, sizes, self.adaptive)
         return None if shape is None else x.like(shape)
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:

@@ -31,6 +31,28 @@ def summed(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
+def holds(dtype: torch.dtype, number: object) -> bool:
+    """Whether a real number becomes one of this dtype, if only rounded, or too large for it.
+
+    >>> holds(torch.float32, 3), holds(torch.int8, 300), holds(torch.int8, 3.0)
+    (True, False, False)
+    """
+    if dtype in INTEGERS and type(number) is int:
+        limits = torch.iinfo(dtype)
+        return limits.min <= number <= limits.max
+    return type(number) is bool or (dtype in FLOATS and type(number) in (int, float))
+
+
+def are_ints(*values: object) -> bool:
+    """Whether these are ints, or tuples of them. A bool is none."""
+    return all(type(v) is int or (isinstance(v, tuple) and are_ints(*v)) for v in values)
+
+
+def are_bools(*values: object) -> bool:
+    """Whether these are bools."""
+    return all(type(value) is bool for value in values)
+
+
 def is_dim(dim: object, ndim: int) -> bool:
     """Whether it is an int in the range of the dims; without dims those of one dim are allowed."""
     size = max(ndim, 1)
@@ -45,7 +67,7 @@ def reduced(shape: Shape, dim: Dims | None, keepdim: object) -> Shape | None:
     """
     ndim = len(shape)
     dims = range(ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
-    if type(keepdim) is not bool or not all(is_dim(d, ndim) for d in dims):
+    if not are_bools(keepdim) or not all(is_dim(d, ndim) for d in dims):
         return None
     gone = {d % max(ndim, 1) for d in dims}
     if len(gone) != len(dims):
@@ -118,12 +140,9 @@ def convolved(
     sizes = (stride, padding, dilation, output_padding)
     if not 1 <= dims <= 3 or len(w) != len(x) or any(len(size) != dims for size in sizes):
         return None
-    if (
-        0 in x
-        or 0 in w
-        or min(*stride, *dilation, groups) < 1
-        or min(*padding, *output_padding) < 0
-    ):
+    if 0 in x or 0 in w or not are_ints(*sizes, groups) or not are_bools(transposed):
+        return None
+    if min(*stride, *dilation, groups) < 1 or min(*padding, *output_padding) < 0:
         return None
     channels, outs = (w[0], w[1] * groups) if transposed else (w[1] * groups, w[0])
     if x[1] != channels or w[0] % groups:
@@ -143,23 +162,25 @@ def convolved(
 
 
 def pooled(
-    x: Shape, size: Ints, stride: Ints, padding: Ints, dilation: Ints | None, ceil_mode: bool
-) -> Shape | None:
-    """The shape of what pooling makes of planes with elements, of which there is one per window.
+    x: Shape, planes: int,
+    size: Ints, stride: Ints, padding: Ints, dilation: Ints | None, ceil_mode: object,
+) -> Shape | None:  # fmt: skip
+    """The shape of what pooling makes of planes with elements: one for each window.
 
-    >>> pooled((8, 3, 7, 7), (2, 2), (2, 2), (0, 0), None, True)
+    >>> pooled((8, 3, 7, 7), 2, (2, 2), (2, 2), (0, 0), None, True)
     (8, 3, 4, 4)
     """
-    planes = len(size)
+    lead = _before_planes(x, planes)
     dilation = (1,) * planes if dilation is None else dilation
-    lead = x[: len(x) - planes]
-    if 0 in x or len(lead) not in (1, 2) or min(*size, *stride, *dilation) < 1 or min(padding) < 0:
+    if lead is None or not are_ints(size, stride, padding, dilation) or not are_bools(ceil_mode):
+        return None
+    if min(*size, *stride, *dilation) < 1 or min(padding) < 0:
         return None
     found = []
     for n, k, s, p, d in zip(x[len(lead) :], size, stride, padding, dilation, strict=True):
         span = d * (k - 1) + 1
         rest = n + 2 * p - span
-        if p > span // 2 or rest < 0:
+        if p > k // 2 or rest < 0 or (planes == 3 and n < k):
             return None
         count = (rest + (s - 1 if ceil_mode else 0)) // s + 1
         if ceil_mode and (count - 1) * s >= n + p:  # a window that would begin behind the input
@@ -168,12 +189,28 @@ def pooled(
     return (*lead, *found)
 
 
-def adaptively_pooled(x: Shape, size: Ints) -> Shape | None:
+def adaptively_pooled(x: Shape, planes: int, size: Ints) -> Shape | None:
     """The shape of as many windows as asked for, of planes with elements."""
-    lead = x[: len(x) - len(size)]
-    if 0 in x or len(lead) not in (1, 2) or min(size) < 1:
+    lead = _before_planes(x, planes)
+    if lead is None or not are_ints(size) or len(size) != planes or min(size) < 1:
         return None
     return (*lead, *size)
+
+
+def unpooled(x: Shape, planes: int, size: Ints, stride: Ints, padding: Ints) -> Shape | None:
+    """The shape of planes of which these are the windows: of several such, the smallest."""
+    lead = _before_planes(x, planes)
+    if lead is None or not are_ints(size, stride, padding):
+        return None
+    sizes = zip(x[len(lead) :], size, stride, padding, strict=True)
+    found = [(n - 1) * s - 2 * p + k for n, k, s, p in sizes]
+    return (*lead, *found) if min(*stride, *found) > 0 else None
+
+
+def _before_planes(x: Shape, planes: object) -> Shape | None:
+    """The dims of batch and channels, or channels, of planes with elements."""
+    ordinary = isinstance(planes, int) and planes in (1, 2, 3) and len(x) - planes in (1, 2)
+    return x[:-planes] if ordinary and 0 not in x and planes is not True else None
 
 
 def contracted(a: Shape, b: Shape, equation: str) -> Shape | None:

@@ -47,7 +47,7 @@ class SoftmaxOp(Op):
         self.kernel = kernels.log_softmax if log else kernels.softmax
 
     def deduce(self, x: Meta, attrs: SoftmaxAttributes) -> Meta | None:
-        dtype = attrs.dtype or x.dtype
+        dtype = x.dtype if attrs.dtype is None else attrs.dtype
         ordinary = x.dtype in COMMON and dtype in FLOATS and is_dim(attrs.dim, x.ndim)
         return x.like(dtype=dtype) if ordinary else None
 

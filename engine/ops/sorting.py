@@ -21,7 +21,7 @@ from .data_movement import all_but
 from .dims import squeeze
 from .gather import add_at
 from .index_parsing import like_indices
-from .result_shapes import REALS, is_dim
+from .result_shapes import REALS, are_bools, is_dim
 
 
 class SortAttributes(NamedTuple):
@@ -67,8 +67,9 @@ class Sorting(Op, Generic[P]):
         self.attributes = attributes
 
     def deduce(self, x: Meta, attrs: AnyAttributes) -> tuple[Meta, Meta] | None:
-        dim = attrs.dim
-        if not x.ndim or not is_dim(dim, x.ndim) or x.dtype not in REALS:
+        dim, *rest = attrs
+        flags = rest if isinstance(attrs, SortAttributes) else rest[1:]
+        if not x.ndim or not is_dim(dim, x.ndim) or x.dtype not in REALS or not are_bools(*flags):
             return None
         shape = list(x.shape)
         if not isinstance(attrs, SortAttributes):

@@ -18,7 +18,7 @@ from ..tensor import Tensor
 from .conv import ints
 from .gather import add_at
 from .pool import MaxPoolTake, Pool, PoolAttributes
-from .result_shapes import FLOATS
+from .result_shapes import FLOATS, unpooled
 from .view import flatten, reshape
 
 
@@ -40,14 +40,11 @@ class MaxUnpool(Pool):
         self.name = f"max_unpool{planes}d"  # by which autocast knows it
 
     def deduce(self, x: Meta, places: Meta, attrs: UnpoolAttributes) -> Meta | None:
-        size, stride, padding, wanted = attrs.sizes
-        lead = x.ndim - attrs.planes
+        *sizes, wanted = attrs.sizes
         ordinary = x.dtype in FLOATS and places.dtype is torch.int64 and x.shape == places.shape
-        if not ordinary or wanted is not None or lead not in (1, 2) or not x.numel:
-            return None
-        sizes = zip(x.shape[lead:], size, stride, padding, strict=True)
-        found = [(n - 1) * s - 2 * p + k for n, k, s, p in sizes]
-        return x.like((*x.shape[:lead], *found)) if min(*stride, *found) > 0 else None
+        known = ordinary and wanted is None
+        shape = unpooled(x.shape, attrs.planes, *sizes) if known else None
+        return None if shape is None else x.like(shape)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Meta, places: Tensor, attrs: UnpoolAttributes
