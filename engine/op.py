@@ -175,12 +175,29 @@ class Op:
     def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
         """Shapes and dtypes of the outputs, as metas whose layout is ignored.
 
-        Without `like` the default runs the kernel on torch's data-free "meta" device, so that
-        shapes, dtypes and error conditions are torch's own.
+        Without `like` the default is what `deduce` tells, or else the kernel.
         """
         if self.like:
             metas = tuple([args[i] for i in self.like])
             return metas[0] if self.num_outputs == 1 else metas
+        try:
+            found = self.deduce(*args)
+        except (TypeError, ValueError, IndexError):  # of arguments on which torch has better words
+            found = None
+        return self.infer_by_kernel(*args) if found is None else found
+
+    def deduce(self, *args: Arg) -> Meta | tuple[Meta, ...] | None:
+        """`infer` by arithmetic, of ordinary arguments; None where it must ask the kernel.
+
+        On its "meta" device torch runs much in Python, for which it loads its compiler: a second.
+        """
+        return None
+
+    def infer_by_kernel(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        """`infer` with the kernel, which runs on torch's data-free "meta" device.
+
+        So shapes, dtypes and error conditions are torch's own.
+        """
         if args and type(args[-1]) is self.attributes:
             args = (*args[:-1], *args[-1])
         results = self.kernel(*[blank(arg) if isinstance(arg, Meta) else arg for arg in args])

@@ -23,6 +23,7 @@ from .compare import eq, logical_or
 from .data_movement import IndexedOp
 from .extremum import OrderStatistic, amax, amin, both_nan, max_of_all, min_of_all
 from .reduce import DimAttributes, Dims, SpreadAttributes, dims_of, reduction, sum
+from .result_shapes import REALS, reduced
 from .where import maximum, minimum, where
 
 
@@ -161,6 +162,11 @@ class ArgExtremum(OrderStatistic):
         super().__init__(name, whole)
         self.extremum = extremum
 
+    def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
+        one = attrs.dim is None or type(attrs.dim) is int
+        shape = reduced(x.shape, *attrs) if one and x.numel and x.dtype in REALS else None
+        return None if shape is None else x.like(shape, torch.int64)
+
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         value = self.extremum(frozen(x), dim, keepdim)
         return _first_index(x, value, dim, keepdim)
@@ -204,6 +210,11 @@ class ValueAndIndex(OrderStatistic):
     ) -> None:
         super().__init__(name, whole)
         self.index = index  # finds the index over a split dim; None: gather that dim
+
+    def deduce(self, x: Meta, attrs: DimAttributes) -> tuple[Meta, Meta] | None:
+        one = type(attrs.dim) is int
+        shape = reduced(x.shape, *attrs) if one and x.numel and x.dtype in REALS else None
+        return None if shape is None else (x.like(shape), x.like(shape, torch.int64))
 
     def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:
         return [Signature(s.inputs, (*s.outputs, *s.outputs)) for s in super().rule(axis, x, attrs)]

@@ -21,6 +21,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .data_movement import DataMovement, OneDim, all_but, match, passes, unpack, wrap
 from .dims import expand
+from .result_shapes import COMMON, alike, is_dim, joined
 from .slicing import one_dim, set_slice
 from .view import at_least, reshape, view
 
@@ -59,6 +60,18 @@ class Cat(_Join):
     def kernel(self, *args: Arg) -> torch.Tensor:
         *parts, dim, sizes = args
         return torch.cat(_filled(parts, dim, sizes), dim)
+
+    def deduce(self, *args: Arg) -> Meta | None:
+        *parts, (dim, sizes) = args
+        shape = None
+        if alike(*parts, dtypes=COMMON):
+            like = next(part for part in parts if part is not None).shape
+            shapes = [
+                (*like[:dim], size, *like[dim + 1 :]) if part is None else part.shape
+                for part, size in zip(parts, sizes, strict=True)
+            ]
+            shape = joined(shapes, dim)
+        return None if shape is None else next(filter(None, parts)).like(shape)
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         *given, attrs = args
@@ -109,14 +122,15 @@ class Stack(_Join):
         *parts, dim = args
         return torch.stack(_filled(parts, dim), dim)
 
-    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+    def deduce(self, *args: Arg) -> Meta | None:
         *parts, attrs = args
-        metas = [part for part in parts if isinstance(part, Meta)]
-        like = metas[0]
-        alike = all(meta.shape == like.shape and meta.dtype == like.dtype for meta in metas)
-        if not alike or not -like.ndim - 1 <= attrs.dim <= like.ndim:
-            return super().infer(*args)  # torch's errors
-        dim = wrap(attrs.dim, like.ndim + 1)
+        like: Meta
+        like, *others = filter(None, parts)
+        ndim = like.ndim + 1
+        same = alike(*parts, dtypes=COMMON) and all(part.shape == like.shape for part in others)
+        if not same or not is_dim(attrs.dim, ndim):
+            return None
+        dim = attrs.dim % ndim
         return like.like(shape=(*like.shape[:dim], len(parts), *like.shape[dim:]))
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:

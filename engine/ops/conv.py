@@ -23,6 +23,7 @@ from .dims import permute, squeeze, unsqueeze
 from .flip_repeat import unfold
 from .pad import pad
 from .reduce import sum
+from .result_shapes import alike, convolved
 from .slicing import narrow
 from .view import reshape
 
@@ -72,6 +73,14 @@ class Convolution(Op):
         if 0 in kernel:
             raise OnefoldRuntimeError(f"the kernel has no elements: its size is {tuple(kernel)}")
         return super().infer(*args)
+
+    def deduce(
+        self, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes
+    ) -> Meta | None:
+        shape = convolved(x.shape, w.shape, *attrs) if alike(x, w, bias) else None
+        if shape is None or (bias is not None and bias.shape != shape[1:2]):
+            return None
+        return x.like(shape)
 
     def rule(
         self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes

@@ -21,6 +21,7 @@ from .arithmetic import mul
 from .dims import diagonal, permute, squeeze
 from .matmul import dot
 from .reduce import sum
+from .result_shapes import alike, contracted
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -39,6 +40,10 @@ class Contraction(Op):
     linear = "each"
 
     kernel = staticmethod(kernels.contraction)
+
+    def deduce(self, a: Meta, b: Meta, attrs: ContractionAttributes) -> Meta | None:
+        shape = contracted(a.shape, b.shape, attrs.equation) if alike(a, b) else None
+        return None if shape is None else a.like(shape)
 
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: ContractionAttributes) -> Rule:
         spec = attrs.equation.replace(",", " , ").replace("->", " > ")

@@ -44,12 +44,9 @@ class Embedding(IndexedOp[EmbeddingAttributes]):
     ) -> torch.Tensor:
         return torch.embedding(weight, index)
 
-    def infer(
-        self, weight: Meta, index: Meta, attrs: EmbeddingAttributes
-    ) -> Meta | tuple[Meta, ...]:
-        if weight.ndim == 2 and index.dtype in (torch.int32, torch.int64):
-            return weight.like((*index.shape, weight.shape[1]))
-        return super().infer(weight, index, attrs)
+    def deduce(self, weight: Meta, index: Meta, attrs: EmbeddingAttributes) -> Meta | None:
+        ordinary = weight.ndim == 2 and index.dtype in (torch.int32, torch.int64)
+        return weight.like((*index.shape, weight.shape[1])) if ordinary else None
 
     def rule(self, axis: Axis, weight: Meta, index: Meta, attrs: EmbeddingAttributes) -> Rule:
         last = index.ndim

@@ -31,6 +31,7 @@ from .reduce import (
     spread,
     sum,
 )
+from .result_shapes import COMMON, REALS, reduced
 from .unary import isnan
 
 
@@ -73,6 +74,10 @@ class Extremum(OrderStatistic):
         super().__init__(name, kernel)
         self.reduces_to = reduces_to
         self.finds_nan = finds_nan
+
+    def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
+        shape = reduced(x.shape, *attrs) if x.numel and x.dtype in REALS else None
+        return None if shape is None else x.like(shape)
 
     def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:
         return reduction(x.ndim, *attrs, self.reduces_to, (self.reduces_to,))
@@ -153,6 +158,12 @@ class AnyAll(Op):
     def __init__(self, name: str, kernel: Kernel, reduces_to: Sbp) -> None:
         super().__init__(name, kernel)
         self.reduces_to = reduces_to
+
+    def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
+        shape = None if attrs.dim == () else reduced(x.shape, *attrs)
+        if shape is None or x.dtype not in COMMON or x.dtype is torch.uint8:
+            return None
+        return x.like(shape, torch.bool)
 
     def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:
         passes = (self.reduces_to,) if x.dtype is torch.bool else ()

@@ -40,6 +40,7 @@ from .dims import transpose
 from .index import take_rows
 from .index_parsing import like_index
 from .reduce import sum
+from .result_shapes import COMMON, are_ints, is_dim, reduced
 from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
@@ -50,6 +51,10 @@ class Flip(Mover[SomeDims]):
     name = "flip"
     attributes = SomeDims
     kernel = staticmethod(torch.flip)
+
+    def deduce(self, x: Meta, attrs: SomeDims) -> Meta | None:
+        ordinary = x.dtype in COMMON and reduced(x.shape, attrs.dims, False) is not None
+        return x if ordinary else None
 
     def places(self, x: Meta, attrs: SomeDims) -> Places:
         return untouched(x.ndim, attrs.dims)
@@ -71,6 +76,13 @@ class Roll(Mover[RollAttributes]):
     name = "roll"
     attributes = RollAttributes
     kernel = staticmethod(torch.roll)
+
+    def deduce(self, x: Meta, attrs: RollAttributes) -> Meta | None:
+        shifts, dims = attrs
+        ordinary = (
+            x.ndim and x.dtype in COMMON and are_ints(shifts) and len(shifts) == len(dims) > 0
+        )
+        return x if ordinary and all(is_dim(dim, x.ndim) for dim in dims) else None
 
     def places(self, x: Meta, attrs: RollAttributes) -> Places:
         return untouched(x.ndim, attrs.dims)
@@ -155,6 +167,14 @@ class Repeat(Mover[PerDim]):
     name = "repeat"
     attributes = PerDim
     kernel = staticmethod(kernels.repeat)
+
+    def deduce(self, x: Meta, attrs: PerDim) -> Meta | None:
+        times = attrs.sizes
+        ordinary = x.dtype in COMMON and are_ints(times) and min(times, default=0) >= 0
+        if not ordinary or len(times) < x.ndim:
+            return None
+        sizes = (*(1,) * (len(times) - x.ndim), *x.shape)
+        return x.like([count * size for count, size in zip(times, sizes, strict=True)])
 
     def rule(self, axis: Axis, x: Meta, attrs: PerDim) -> Rule:
         new = len(attrs.sizes) - x.ndim
@@ -283,6 +303,9 @@ class Triangle(Mover[TriangleAttributes]):
     """The lower or upper triangle of the last two dims, zeros elsewhere."""
 
     attributes = TriangleAttributes
+
+    def deduce(self, x: Meta, attrs: TriangleAttributes) -> Meta | None:
+        return x if x.ndim > 1 and x.dtype in COMMON and type(attrs.diagonal) is int else None
 
     def bind(self, local: Local, attrs: TriangleAttributes) -> Kernel:
         row, column = local.input_offset(0)[-2:]

@@ -31,6 +31,7 @@ from .data_movement import (
     wrap,
 )
 from .dims import expand
+from .result_shapes import COMMON, REALS, alike, are_bools, fits_index
 from .slicing import Entries, slice_by
 from .torch_function import Arguments, Constant, TorchFunction, gradient_of, slots_for
 from .view import reshape
@@ -46,6 +47,11 @@ class Gather(IndexedOp[OneDim]):
 
     def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
         return torch.gather(x, dim, index)
+
+    def deduce(self, x: Meta, index: Meta, attrs: OneDim) -> Meta | None:
+        ordinary = x.dtype in COMMON and index.dtype is torch.int64
+        fits = ordinary and fits_index(index.shape, x.shape, attrs.dim)
+        return x.like(index.shape) if fits else None
 
     def rule(self, axis: Axis, x: Meta, index: Meta, attrs: OneDim) -> Rule:
         dim = wrap(attrs.dim, x.ndim)
@@ -157,6 +163,15 @@ class Scatter(DataMovement):
         number: Number,
     ) -> torch.Tensor:
         return torch.scatter(x, dim, index, number if source is None else source)
+
+    def deduce(
+        self, x: Meta, index: Meta, source: Meta | None, attrs: ScatterAttributes
+    ) -> Meta | None:
+        ordinary = alike(x, source, dtypes=COMMON) and index.dtype is torch.int64
+        read = index if source is None else source
+        given = source is not None or type(attrs.number) in (bool, int, float)
+        fits = ordinary and given and fits_index(index.shape, x.shape, attrs.dim)
+        return x if fits and read.shape == index.shape else None
 
     def rule(
         self, axis: Axis, x: Meta, index: Meta, source: Meta | None, attrs: ScatterAttributes
@@ -326,6 +341,14 @@ class ScatterReduce(Op):
     name = "scatter_reduce"
     attributes = ScatterReduceAttributes
     kernel = staticmethod(kernels.scatter_reduce)
+
+    def deduce(
+        self, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes
+    ) -> Meta | None:
+        ordinary = alike(x, source, dtypes=REALS) and index.dtype is torch.int64
+        fits = ordinary and are_bools(attrs.own) and fits_index(index.shape, x.shape, attrs.dim)
+        known = attrs.how in ("sum", "prod", "mean", "amax", "amin")
+        return x if fits and known and source.shape == index.shape else None
 
     def rule(
         self, axis: Axis, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes

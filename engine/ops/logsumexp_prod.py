@@ -27,6 +27,7 @@ from .reduce import (
     sum,
     without_partials,
 )
+from .result_shapes import COMMON, FLOATS, reduced, summed
 from .scan import product_of_others
 from .unary import exp, isinf, isnan, log, logical_not
 from .view import view
@@ -40,6 +41,11 @@ class LogSumExp(Reduction):
     attributes = DimAttributes
     saves_output = True
     kernel = staticmethod(kernels.logsumexp)
+
+    def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
+        given = attrs.dim is not None and attrs.dim != () and x.dtype in FLOATS
+        shape = reduced(x.shape, *attrs) if given else None
+        return None if shape is None else x.like(shape)
 
     def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
         x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
@@ -122,6 +128,13 @@ class Prod(Reduction):
     name = "prod"
     attributes = DimAttributes
     kernel = staticmethod(kernels.prod)
+
+    def deduce(self, x: Meta, attrs: DimAttributes) -> Meta | None:
+        whole = attrs.dim is None
+        if x.dtype not in COMMON or not (whole or type(attrs.dim) is int):
+            return None
+        shape = () if whole else reduced(x.shape, *attrs)
+        return None if shape is None else x.like(shape, summed(x.dtype))
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, attrs: DimAttributes) -> Gradients:
         if attrs.dim is None:

@@ -16,6 +16,7 @@ from ..tensor import Tensor
 from .arithmetic import mul
 from .dims import squeeze
 from .pool import Pool, as_planes, avg, avg_grad, check_gradient, max_pool, windows_of
+from .result_shapes import FLOATS, pooled
 from .unary import abs
 from .where import or_zero
 
@@ -35,6 +36,13 @@ class LpPool(Pool):
     linear = ""
     kernel = staticmethod(kernels.lp_pool)
     saves_output = True
+
+    def deduce(self, x: Meta, attrs: PowerAttributes) -> Meta | None:
+        power, size, stride, ceil_mode = attrs.sizes
+        if x.dtype not in FLOATS or type(power) is not float or not power:
+            return None
+        shape = pooled(x.shape, attrs.planes, size, stride, (0,) * attrs.planes, None, ceil_mode)
+        return None if shape is None else x.like(shape)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: PowerAttributes

@@ -24,6 +24,7 @@ from .cast import cast, is_half
 from .dims import expand, squeeze, unsqueeze
 from .pointwise import conj_of
 from .reduce import sum_to
+from .result_shapes import FLOATS, alike, multiplied
 
 
 @lru_cache(maxsize=4096)
@@ -49,8 +50,10 @@ def product_spec(a: Shape, b: Shape, form: str = "nn") -> str:
     return f"{' '.join(own_a + left)}, {' '.join(own_b + right)} -> {' '.join(out)}"
 
 
-# Of products of these the result's shape and dtype are written out: torch takes 0.1 ms to say them.
-_PLAIN = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+# Of the products that take operands of some numbers of dims only.
+_NDIMS = {
+    "mm": (2, 2), "mm_nt": (2, 2), "mm_tn": (2, 2), "bmm": (3, 3), "mv": (2, 1), "dot": (1, 1),
+}  # fmt: skip
 
 
 def _batch_letters(mine: Shape, other: Shape, count: int, alone: str) -> list[str]:
@@ -88,13 +91,13 @@ class Product(MatrixOp):
         self.kernel = kernel or reference
         self.form = form
 
-    def infer(self, a: Meta, b: Meta) -> Meta | tuple[Meta, ...]:
-        if a.ndim == 2 and b.ndim == 2 and a.dtype is b.dtype and a.dtype in _PLAIN:
-            rows, inner = reversed(a.shape) if self.form[0] == "t" else a.shape
-            other, columns = reversed(b.shape) if self.form[1] == "t" else b.shape
-            if inner == other:
-                return a.like(shape=(rows, columns))
-        return super().infer(a, b)
+    def deduce(self, a: Meta, b: Meta) -> Meta | None:
+        if not alike(a, b) or _NDIMS.get(self.name) not in (None, (a.ndim, b.ndim)):
+            return None
+        if self.name == "bmm" and a.shape[0] != b.shape[0]:
+            return None
+        shape = multiplied(a.shape, b.shape, self.form)
+        return None if shape is None else a.like(shape)
 
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
         return from_spec(product_spec(tuple(a.shape), tuple(b.shape), self.form), self.linear)
@@ -156,6 +159,11 @@ class RowsProduct(MatrixOp):
     reference = staticmethod(kernels.rows_tn)
     kernel = staticmethod(kernels.rows_tn)
 
+    def deduce(self, a: Meta, b: Meta) -> Meta | None:
+        if not alike(a, b) or min(a.ndim, b.ndim) < 2 or a.shape[:-1] != b.shape[:-1]:
+            return None
+        return a.like((a.shape[-1], b.shape[-1]))
+
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
         return from_spec(f"{_rows(a)} m, {_rows(a)} n -> m n", self.linear)
 
@@ -176,6 +184,9 @@ class RowsSum(Op):
     saves = ()
     kernel = staticmethod(sums.sum_rows)
 
+    def deduce(self, x: Meta) -> Meta | None:
+        return x.like(x.shape[-1:]) if x.ndim and x.dtype in FLOATS else None
+
     def rule(self, axis: Axis, x: Meta) -> Rule:
         return from_spec(f"{_rows(x)} n -> n", "all")
 
@@ -190,6 +201,9 @@ class Outer(MatrixOp):
     spec = "m, n -> m n"
     reference = staticmethod(kernels.outer)
     kernel = staticmethod(torch.outer)
+
+    def deduce(self, a: Meta, b: Meta) -> Meta | None:
+        return a.like((*a.shape, *b.shape)) if alike(a, b) and a.ndim == b.ndim == 1 else None
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         if dy.meta.dtype.is_complex:
@@ -206,13 +220,11 @@ class Linear(MatrixOp):
     kernel = staticmethod(torch._C._nn.linear)
     saves = (0, 1)
 
-    def infer(self, x: Meta, w: Meta, bias: Meta | None) -> Meta | tuple[Meta, ...]:
-        if x.ndim and w.ndim == 2 and x.dtype is w.dtype and x.dtype in _PLAIN:
-            outs, inner = w.shape
-            fits = bias is None or (bias.shape == (outs,) and bias.dtype is x.dtype)
-            if fits and x.shape[-1] == inner:
-                return x.like(shape=(*x.shape[:-1], outs))
-        return super().infer(x, w, bias)
+    def deduce(self, x: Meta, w: Meta, bias: Meta | None) -> Meta | None:
+        if not alike(x, w, bias) or not x.ndim or w.ndim != 2 or x.shape[-1] != w.shape[1]:
+            return None
+        outs = w.shape[:1]
+        return x.like((*x.shape[:-1], *outs)) if bias is None or bias.shape == outs else None
 
     def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None) -> Rule:
         rows, outs = _rows(x), "n" if w.ndim == 2 else ""

@@ -21,6 +21,7 @@ from .arithmetic import add, mul, neg, plus, sub
 from .cast import cast, widened
 from .dims import expand
 from .reduce import mean, sum_to, without_partials
+from .result_shapes import FLOATS
 from .unary import rsqrt
 
 
@@ -69,17 +70,16 @@ class Norm(NormOp):
         self.kernel = kernels.layer_norm if centred else kernels.rms_norm
         self.centred = centred
 
-    def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
+    def deduce(
+        self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes
+    ) -> Meta | None:
         shape = attrs.shape
         weights = [m for m in (weight, bias) if m is not None]
         fits = tuple(x.shape[-len(shape) :]) == shape and all(m.shape == shape for m in weights)
         # rms_norm takes a weight of any floating dtype; torch would warn that its kernel does not.
         alike = all(m.dtype == x.dtype or (m.is_floating and not self.centred) for m in weights)
-        if fits and alike and x.is_floating:
-            return x
-        found = super().infer(x, weight, bias, attrs)  # or torch's own error
-        assert isinstance(found, Meta)
-        return found
+        ordinary = x.dtype in FLOATS and isinstance(attrs.eps, (int, float))
+        return x if fits and alike and ordinary else None
 
     def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
         if splits_rows_only(required(metas[0]), attrs.shape):

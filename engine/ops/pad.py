@@ -14,6 +14,7 @@ from ..sbp import partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from .data_movement import Mover, Places, follows, passes
+from .result_shapes import COMMON, are_ints
 
 Pads = tuple[tuple[int, int], ...]  # per dim: elements in front and behind
 
@@ -37,6 +38,16 @@ class PadConstant(Mover[PadConstantAttributes]):
     name = "pad"
     attributes = PadConstantAttributes
     kernel = staticmethod(kernels.pad_constant)
+
+    def deduce(self, x: Meta, attrs: PadConstantAttributes) -> Meta | None:
+        if (
+            x.dtype not in COMMON
+            or type(attrs.value) not in (int, float)
+            or not are_ints(attrs.pads)
+        ):
+            return None
+        shape = [n + a + b for n, (a, b) in zip(x.shape, attrs.pads, strict=True)]
+        return x.like(shape) if min(shape, default=1) > 0 else None
 
     def rule(self, axis: Axis, x: Meta, attrs: PadConstantAttributes) -> Rule:
         passing = [s for s in passes([x]) if not attrs.value or s.inputs[0] is not partial_sum]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
@@ -20,6 +20,7 @@ from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
 from .dims import squeeze, unsqueeze
+from .result_shapes import FLOATS, adaptively_pooled, are_bools, are_ints, pooled
 
 Pooled: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
@@ -78,9 +79,19 @@ class PoolGrad(Pool):
 def check_gradient(own: Shape, pool: Pool, shape: Shape, attrs: Attributes) -> None:
     """Check that dy has the shape of the pooling's result, since torch's kernels do not look."""
     if 0 not in own:
-        expected = tuple(pool.kernel(torch.empty(shape, device="meta"), *attrs).shape)
+        found = pool.infer(Meta.of(shape, torch.float32, device=torch.device("cpu")), attrs)
+        expected = tuple((found if isinstance(found, Meta) else found[0]).shape)
         if tuple(own) != expected:
             raise ShapeError(f"gradient of shape {tuple(own)}, not {expected}")
+
+
+def _pooled(x: Meta, planes: int, sizes: Any, adaptive: bool) -> Shape | None:
+    """The shape of the result, where it is known, for an input of floating dtype."""
+    if sizes is None or x.dtype not in FLOATS or planes not in (2, 3):
+        return None
+    if adaptive:
+        return adaptively_pooled(x.shape, planes, sizes)
+    return pooled(x.shape, planes, *sizes)
 
 
 class MaxPool(Pool):
@@ -97,6 +108,10 @@ class MaxPool(Pool):
         self.name = "adaptive_max_pool" if adaptive else "max_pool"
         self.kernel = kernels.adaptive_max_pool if adaptive else kernels.max_pool
         self.adaptive = adaptive
+
+    def deduce(self, x: Meta, attrs: PoolAttributes) -> tuple[Meta, Meta] | None:
+        shape = _pooled(x, *attrs, self.adaptive)
+        return None if shape is None else (x.like(shape), x.like(shape, torch.int64))
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, x: Meta, attrs: PoolAttributes) -> Gradients:
         return (_max_grad[self.adaptive](dy[0], y[1], tuple(x.shape), *attrs),)
@@ -154,6 +169,15 @@ class AvgPool(Pool):
         self.kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
         self.adaptive = adaptive
 
+    def deduce(self, x: Meta, attrs: PoolAttributes) -> Meta | None:
+        planes, sizes = attrs.planes, cast(Any, attrs.sizes)
+        if not self.adaptive:
+            *windows, ceil_mode, counts_padding, divisor = sizes
+            ordinary = are_bools(counts_padding) and (divisor is None or are_ints(divisor))
+            sizes = (*windows, None, ceil_mode) if ordinary and divisor != 0 else None
+        shape = _pooled(x, planes, sizes, self.adaptive)
+        return None if shape is None else x.like(shape)
+
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:
         grads = _adaptive_grad if self.adaptive else avg_grad
         return (grads[attrs.planes](dy, tuple(x.shape), *attrs),)
@@ -170,7 +194,8 @@ class AvgPoolGrad(PoolGrad):
         self.pool = pool
 
     def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
-        check_gradient(local.input_shape(0), self.pool, local.output_shape(), attrs[1:])
+        pooling = PoolAttributes(*attrs[1:])
+        check_gradient(local.input_shape(0), self.pool, local.output_shape(), pooling)
         return super().bind(local, attrs)
 
     def vjp(

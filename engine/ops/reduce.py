@@ -23,6 +23,7 @@ from ..tensor import Tensor
 from .cast import cast, is_widening
 from .dims import expand
 from .pointwise import fitting
+from .result_shapes import COMMON, COMPLEX, FLOATS, reduced, summed
 
 Dims: TypeAlias = argument_types.Dims | None  # None: all
 
@@ -211,6 +212,16 @@ class Sum(Op):
         self.name = name
         self.shares = shares
         self.kernel = kernels.mean if shares else kernels.total
+
+    def deduce(self, x: Meta, attrs: ReduceAttributes) -> Meta | None:
+        dtype = attrs.dtype
+        if dtype is None:
+            dtype = x.dtype if self.shares else summed(x.dtype)
+        shape = reduced(x.shape, attrs.dim, attrs.keepdim)
+        known = {dtype, x.dtype} <= COMMON and (dtype.is_complex or not x.dtype.is_complex)
+        if shape is None or not known or (self.shares and dtype not in FLOATS | COMPLEX):
+            return None
+        return x.like(shape, dtype)
 
     def rule(self, axis: Axis, x: Meta, attrs: ReduceAttributes) -> Rule:
         passes = (partial_sum,) if is_widening(x.dtype, attrs.dtype or x.dtype) else ()

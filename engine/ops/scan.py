@@ -21,6 +21,7 @@ from .cat_split import cat
 from .data_movement import all_but
 from .like import constant_like
 from .pointwise import conj_of, fitting
+from .result_shapes import COMMON, is_dim, summed
 from .slicing import narrow
 
 
@@ -31,6 +32,11 @@ class ScanAttributes(NamedTuple):
     back: bool
 
 
+def _scanned(x: Meta, dim: int) -> Meta | None:
+    """What a scan makes of x along a dim, if that is there."""
+    return x.like(dtype=summed(x.dtype)) if x.dtype in COMMON and is_dim(dim, x.ndim) else None
+
+
 class CumSum(Op):
     """Sums of each element and those before it, or (`back`) behind it."""
 
@@ -38,6 +44,9 @@ class CumSum(Op):
     attributes = ScanAttributes
     saves = ()
     kernel = staticmethod(kernels.cumsum)
+
+    def deduce(self, x: Meta, attrs: ScanAttributes) -> Meta | None:
+        return _scanned(x, attrs.dim)
 
     def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
         passes = Signature((partial_sum,), (partial_sum,))
@@ -94,6 +103,9 @@ class CumProd(Op):
     attributes = ScanAttributes
     saves_output = True
     kernel = staticmethod(kernels.cumprod)
+
+    def deduce(self, x: Meta, attrs: ScanAttributes) -> Meta | None:
+        return _scanned(x, attrs.dim)
 
     def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
         return all_but(attrs.dim, x.ndim)

@@ -21,6 +21,7 @@ from .cast import cast, narrowed, widened
 from .data_movement import OneDim, all_but
 from .extremum import amax
 from .reduce import is_split_along, sum, without_partials
+from .result_shapes import COMMON, FLOATS, alike, is_dim
 from .unary import exp, log
 
 
@@ -45,12 +46,10 @@ class SoftmaxOp(Op):
         self.log = log
         self.kernel = kernels.log_softmax if log else kernels.softmax
 
-    def infer(self, x: Meta, attrs: SoftmaxAttributes) -> Meta:
-        if attrs.dtype is None and x.is_floating and -x.ndim <= attrs.dim < x.ndim:
-            return x
-        found = super().infer(x, attrs)
-        assert isinstance(found, Meta)
-        return found
+    def deduce(self, x: Meta, attrs: SoftmaxAttributes) -> Meta | None:
+        dtype = x.dtype if attrs.dtype is None else attrs.dtype
+        ordinary = x.dtype in COMMON and dtype in FLOATS and is_dim(attrs.dim, x.ndim)
+        return x.like(dtype=dtype) if ordinary else None
 
     def rule(self, axis: Axis, x: Meta, attrs: SoftmaxAttributes) -> Rule:
         return all_but(attrs.dim, x.ndim)
@@ -99,6 +98,9 @@ class SoftmaxGrad(Op):
         self.name = "log_softmax_grad" if log else "softmax_grad"
         self.log = log
         self.kernel = kernels.log_softmax_grad if log else kernels.softmax_grad
+
+    def deduce(self, dy: Meta, y: Meta, attrs: OneDim) -> Meta | None:
+        return y if alike(dy, y) and dy.shape == y.shape and is_dim(attrs.dim, y.ndim) else None
 
     def rule(self, axis: Axis, dy: Meta, y: Meta, attrs: OneDim) -> Rule:
         passes = Signature((partial_sum, broadcast), (partial_sum,))

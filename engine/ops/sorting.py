@@ -21,6 +21,7 @@ from .data_movement import all_but
 from .dims import squeeze
 from .gather import add_at
 from .index_parsing import like_indices
+from .result_shapes import REALS, are_bools, is_dim
 
 
 class SortAttributes(NamedTuple):
@@ -64,6 +65,19 @@ class Sorting(Op, Generic[P]):
     def __init__(self, name: str, kernel: Kernel, attributes: Callable[P, Attributes]) -> None:
         super().__init__(name, kernel)
         self.attributes = attributes
+
+    def deduce(self, x: Meta, attrs: AnyAttributes) -> tuple[Meta, Meta] | None:
+        dim, *rest = attrs
+        flags = rest if isinstance(attrs, SortAttributes) else rest[1:]
+        if not x.ndim or not is_dim(dim, x.ndim) or x.dtype not in REALS or not are_bools(*flags):
+            return None
+        shape = list(x.shape)
+        if not isinstance(attrs, SortAttributes):
+            least = 0 if isinstance(attrs, TopkAttributes) else 1
+            if type(attrs.k) is not int or not least <= attrs.k <= shape[dim]:
+                return None
+            shape[dim] = 1 if least else attrs.k
+        return x.like(shape), x.like(shape, torch.int64)
 
     def rule(self, axis: Axis, x: Meta, attrs: AnyAttributes) -> Rule:
         return all_but(attrs.dim, x.ndim, 1, 2)

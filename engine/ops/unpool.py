@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from ...kernels import pool_ref as kernels
 from ...kernels.pool_ref import UnpoolSizes
 from ..argument_types import Sizes
@@ -16,6 +18,7 @@ from ..tensor import Tensor
 from .conv import ints
 from .gather import add_at
 from .pool import MaxPoolTake, Pool, PoolAttributes
+from .result_shapes import FLOATS, unpooled
 from .view import flatten, reshape
 
 
@@ -35,6 +38,13 @@ class MaxUnpool(Pool):
 
     def __init__(self, planes: int) -> None:
         self.name = f"max_unpool{planes}d"  # by which autocast knows it
+
+    def deduce(self, x: Meta, places: Meta, attrs: UnpoolAttributes) -> Meta | None:
+        *sizes, wanted = attrs.sizes
+        ordinary = x.dtype in FLOATS and places.dtype is torch.int64 and x.shape == places.shape
+        known = ordinary and wanted is None
+        shape = unpooled(x.shape, attrs.planes, *sizes) if known else None
+        return None if shape is None else x.like(shape)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Meta, places: Tensor, attrs: UnpoolAttributes

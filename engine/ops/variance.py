@@ -33,6 +33,7 @@ from .reduce import (
     spread,
     without_partials,
 )
+from .result_shapes import FLOATS, reduced
 from .unary import isnan
 from .where import or_zero, where
 
@@ -62,6 +63,11 @@ class Variance(Reduction):
         super().__init__(name, whole)
         self.is_root = is_root
         self.saves_output = is_root
+
+    def deduce(self, x: Meta, attrs: VarianceAttributes) -> Meta | None:
+        ordinary = x.dtype in FLOATS and x.numel and type(attrs.correction) in (int, float)
+        shape = reduced(x.shape, attrs.dim, attrs.keepdim) if ordinary else None
+        return None if shape is None else x.like(shape)
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         wide = widened(x)

@@ -24,6 +24,7 @@ from .elementwise import with_settings
 from .elementwise_nary import pow
 from .like import constant_like
 from .reduce import Dims, hashable, is_split_along, reduction, spread, sum
+from .result_shapes import FLOATS, reduced
 from .unary import abs, reciprocal, sgn, square
 from .where import clamp_min, or_zero, where
 
@@ -43,6 +44,11 @@ class VectorNorm(Op):
     attributes = VectorNormAttributes
     saves_output = True
     kernel = staticmethod(kernels.vector_norm)
+
+    def deduce(self, x: Meta, attrs: VectorNormAttributes) -> Meta | None:
+        ordinary = x.dtype in FLOATS and x.numel and type(attrs.ord) in (int, float)
+        shape = reduced(x.shape, attrs.dim, attrs.keepdim) if ordinary else None
+        return None if shape is None else x.like(shape)
 
     def rule(self, axis: Axis, x: Meta, attrs: VectorNormAttributes) -> Rule:
         reduces_to = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}

@@ -34,9 +34,11 @@ from .pointwise import (
     exact,
     fitting,
     idempotent,
+    infer_pointwise,
     register_elementwise,
 )
 from .reduce import sum_to
+from .result_shapes import COMMON, broadcast_shape, holds
 
 _where = ternary(
     derived(
@@ -75,6 +77,16 @@ class WhereNumber(Op):
         self.otherwise = otherwise
         self.place = place
         self.saves = (place,)
+
+    def deduce(self, a: Meta, b: Meta, attrs: NumberAttributes) -> Meta | None:
+        condition, x = (b, a) if self.place else (a, b)
+        ordinary = condition.dtype is torch.bool and x.dtype in COMMON
+        shape = broadcast_shape(a.shape, b.shape)
+        if not ordinary or shape is None:
+            return None
+        if self.place:  # where the dtype is that of x: what does not fit in it, the kernel refuses
+            return x.like(shape) if holds(x.dtype, attrs.number[0]) else None
+        return infer_pointwise(self.kernel, (a, b, *attrs))
 
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: NumberAttributes) -> Rule:
         number = attrs.number[0]
