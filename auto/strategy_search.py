@@ -36,6 +36,7 @@ SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-v")
 _HEAVY = 3  # meshes whose memory is planned: those that are expected to need most
 _SLACK = 1.02  # bytes over estimated bytes, before there are plans to compare
 _FULL = 0.97  # of the budget: what is left is not worth another plan
+_FASTER = 0.998  # of the estimated seconds: what gains less is not worth one either
 _FIRST = 2  # simulations before estimates are trusted
 _MODULES = 64  # that are simulated before that, in smaller models
 _SEARCHED = 4  # candidates for which layouts inside a stage are searched
@@ -215,7 +216,9 @@ class _Search:
         if best.strategy.recomputed and best.memory <= _FULL * self.budget and not late:
             before = self.estimates[best.strategy]
             budget = before.memory + (_FULL * self.budget - best.memory)
-            self._price(self.choices.estimator.estimate(before.candidate, budget))
+            again = self.choices.estimator.estimate(before.candidate, budget)
+            if again.seconds < _FASTER * before.seconds:
+                self._price(again)
 
     def _repaired(self, estimate: Estimate) -> Priced | None:
         """The candidate with so many modules offloaded or recomputed that it fits, or None."""

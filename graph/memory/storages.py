@@ -255,11 +255,19 @@ def _ordered(
     if step.op.order == "row-major" and _all_row_major(forms):
         return _plain(step, positions, forms)
     first = forms[0]
-    if step.op.order != "first" or first is None:
+    if step.op.order != "first" or first is None or not _is_dense(first):
         return None
-    strides = torch.empty_like(_without_data(first, step.output_metas[0].dtype)).stride()
-    return tuple([made and replace(made, form=Form(made.form.shape, strides))
-                  for made in _plain(step, positions, forms)])  # fmt: skip
+    return tuple([made and replace(made, form=first) for made in _plain(step, positions, forms)])
+
+
+def _is_dense(form: Form) -> bool:
+    """Whether the elements lie side by side, in the order of some permutation of the dims."""
+    step = 1
+    for stride, size in sorted(zip(form.strides, form.shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
 
 
 def _all_row_major(forms: Sequence[Form | None]) -> bool:
