@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..distributed.comm_log import table
@@ -99,14 +99,15 @@ class Result:
     def report(self, path: str | Path, memory: bool = True) -> None:
         """Write the page of `nn.Graph.report` for the best strategy, with the runners-up.
 
-        Without `memory` it has no curves of memory, which take longest. Raises OnefoldValueError
-        for a path that cannot be written.
+        Its devices have the memory that the search was given. Without `memory` the page has no
+        curves of memory, which take longest. Raises OnefoldValueError for a path that cannot be
+        written.
         """
-        task = self.task
+        task, hardware = self.task, replace(self.hardware, memory_bytes=self.budget)
         with planning(self.strategy.size):
             step = task.step(self.strategy, task.build_model(), task.rows)
             searched = self.best, *self.runners_up
-            step.report(path, self.hardware, tokens=task.tokens, memory=memory, searched=searched)
+            step.report(path, hardware, tokens=task.tokens, memory=memory, searched=searched)
 
     def __str__(self) -> str:
         best = self.best

@@ -548,10 +548,14 @@ def test_nothing_is_changed(world):
 
 
 def test_the_page_of_a_result_has_all_that_was_compared(tmp_path):
-    found = flow.auto.search(gpt, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW)
+    budget = 2**30 + 12345
+    found = flow.auto.search(
+        gpt, (TOKENS, TOKENS), loss=loss_of, size=4, hardware=SLOW, memory=budget
+    )
     page = tmp_path / "plan.html"
     found.report(page, memory=False)
     data = page.read_text()
+    assert f'"memory_bytes":{budget}' in data.replace(" ", "")
     assert len(found.runners_up) > 1
     for priced in (found.best, *found.runners_up):
         assert priced.name in data and priced.description in data
