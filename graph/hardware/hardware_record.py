@@ -18,10 +18,10 @@ ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "hierarchical")
 class Curve:
     """The share of a peak that is reached, by size: `points` are (size, share), sizes going up.
 
-    Between two points the share is linear in the logarithm of the size, and outside them it is that
-    of the nearest point.
+    Between two points the logarithm of the share is linear in that of the size, so that more takes
+    longer wherever it does at the points. Outside them the share is that of the nearest point.
 
-    >>> Curve(((1e3, 0.2), (1e5, 0.6))).at(1e4)
+    >>> Curve(((1e3, 0.2), (1e5, 0.8))).at(1e4)
     0.4
     """
 
@@ -33,7 +33,8 @@ class Curve:
         if above in (0, len(self.points)):
             return self.points[max(above - 1, 0)][1]
         (low, before), (high, after) = self.points[above - 1], self.points[above]
-        return before + (after - before) * log(size / low) / log(high / low)
+        part: float = log(size / low) / log(high / low)
+        return before * (after / before) ** part
 
 
 class Protocol(NamedTuple):

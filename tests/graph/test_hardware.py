@@ -285,3 +285,11 @@ def test_a_curve_is_between_its_points(points):
         assert min(shares) - 1e-12 <= curve.at(size) <= max(shares) + 1e-12
     for size, share in curve.points:
         assert curve.at(size) == pytest.approx(share)
+
+
+@given(st.sampled_from([*SHIPPED, "cpu"]), st.floats(10, 1e13), st.floats(1.001, 100))
+def test_more_work_takes_longer(name, size, factor):
+    found = read(name)
+    curves = [found.matmul, found.attention, found.memory]
+    for curve in (*curves, *(link.efficiency for link in found.links)):
+        assert size / curve.at(size) < factor * size / curve.at(factor * size)
