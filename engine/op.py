@@ -164,8 +164,9 @@ class Op:
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
     # Whether results are in row-major order and in memory of their own: "kept", if all inputs are
-    # in that order, or "made", in any case. Elsewhere only the kernel tells.
-    row_major: Literal["", "kept", "made"] = ""
+    # in that order, "expanded", also if some were expanded from such, or "made", in any case.
+    # Elsewhere only the kernel tells.
+    row_major: Literal["", "kept", "expanded", "made"] = ""
     flops_per_element: ClassVar[float] = 1.0
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:

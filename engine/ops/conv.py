@@ -65,6 +65,7 @@ class Convolution(Op):
 
     name = "convolution"
     attributes = ConvolutionAttributes
+    row_major = "kept"
     saves = (0, 1)
     kernel = staticmethod(kernels.convolution)
 

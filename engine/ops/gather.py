@@ -43,6 +43,7 @@ class Gather(IndexedOp[OneDim]):
 
     name = "gather"
     attributes = OneDim
+    row_major = "kept"
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
@@ -110,6 +111,7 @@ class AddAt(IndexedOp[AddAtAttributes]):
 
     name = "add_at"
     attributes = AddAtAttributes
+    row_major = "kept"
 
     def infer(self, dy: Meta, index: Meta, attrs: AddAtAttributes) -> Meta:
         return dy.like(attrs.shape)
@@ -152,6 +154,7 @@ class Scatter(DataMovement):
 
     name = "scatter"
     attributes = ScatterAttributes
+    row_major = "kept"
     saves = (1,)
 
     def kernel(
@@ -340,6 +343,7 @@ class ScatterReduce(Op):
 
     name = "scatter_reduce"
     attributes = ScatterReduceAttributes
+    row_major = "kept"
     kernel = staticmethod(kernels.scatter_reduce)
 
     def deduce(

@@ -70,6 +70,7 @@ class MatrixOp(Op):
     """A product. The Triton kernel is that of `reference`; else `kernel`, torch's own, runs."""
 
     attributes = NoAttributes
+    row_major = "made"
     linear = "each"
     reference: Kernel
 
@@ -181,6 +182,7 @@ class RowsSum(Op):
 
     name = "sum_rows"
     attributes = NoAttributes
+    row_major = "made"
     saves = ()
     kernel = staticmethod(sums.sum_rows)
 
@@ -198,6 +200,7 @@ class Outer(MatrixOp):
     """y[m, n] = a[m] * b[n]"""
 
     name = "outer"
+    row_major = "kept"
     spec = "m, n -> m n"
     reference = staticmethod(kernels.outer)
     kernel = staticmethod(torch.outer)

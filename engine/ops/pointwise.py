@@ -76,7 +76,7 @@ class Elementwise(Op):
     """
 
     attributes = NoAttributes
-    row_major = "kept"
+    row_major = "expanded"
     vjp: Callable[..., Gradients]  # a row's own function
 
     def __init__(

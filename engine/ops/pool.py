@@ -43,6 +43,8 @@ class PoolGradAttributes(NamedTuple):
 class Pool(Op):
     """An op on planes: the dims before them may be split, and its first input partial."""
 
+    row_major = "kept"
+
     linear = "0"
 
     def rule(self, axis: Axis, x: Meta, *rest: Arg) -> Rule:
@@ -68,6 +70,7 @@ class PoolGrad(Pool):
     """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
     attributes: Callable[..., Attributes] = PoolGradAttributes
+    row_major = "made"
 
     def infer(self, dy: Meta, *rest: Arg) -> Meta:
         return dy.like(shape=rest[-1].shape)

@@ -109,6 +109,7 @@ class VarianceAround(Op):
 
     name = "variance_around"
     attributes = VarianceAttributes
+    row_major = "kept"
     saves = (0,)
 
     def infer(self, x: Meta, center: Meta, attrs: VarianceAttributes) -> Meta | tuple[Meta, ...]:

@@ -42,6 +42,7 @@ class VectorNorm(Op):
 
     name = "vector_norm"
     attributes = VectorNormAttributes
+    row_major = "kept"
     saves_output = True
     kernel = staticmethod(kernels.vector_norm)
 

@@ -24,6 +24,7 @@ from ...engine.boxing.route_step import Route
 from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
+from ...engine.ops.result_shapes import joined
 from ..host_copies import FETCH, OFFLOAD, extent
 from ..ir import HOST, ProgramStep, Value
 from ..passes.accumulate_products import Accumulate
@@ -81,13 +82,24 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 Known: TypeAlias = dict[Any, "tuple[Made | None, ...]"]
 
 
+def _joined(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    """`torch.cat`, whose result is in row-major order, unless it has channels that may be last.
+
+    On meta tensors torch runs it in Python, for which it loads its compiler.
+    """
+    first = parts[0]
+    shape = joined([tuple(part.shape) for part in parts], dim)
+    known = first.is_meta and first.ndim < 4 and len({part.dtype for part in parts}) == 1
+    return first.new_empty(shape) if known and shape is not None else torch.cat(tuple(parts), dim)
+
+
 class _Followed(Local):
     """A rank as meta tensors can follow it: with torch's references, whatever its device."""
 
     __slots__ = ()
 
     def pick(self, reference: Kernel) -> Kernel:
-        return reference
+        return _joined if reference is torch.cat else reference
 
     def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
         return into
@@ -248,14 +260,30 @@ def _in_row_major_order(step: ProgramStep, forms: Sequence[Form | None]) -> bool
 
     On meta tensors torch runs much of it in Python, for which it loads its compiler.
     """
-    if step.op is None or step.aliases or step.place is not None:
+    if step.op is None or step.aliases:
         return False
     made = step.op.row_major
+    if made == "expanded":  # no input is then written, since some are not in that order
+        return all(_was_row_major(form) for form in forms if form is not None)
     return made == "made" or (made == "kept" and _all_row_major(forms))
 
 
 def _all_row_major(forms: Sequence[Form | None]) -> bool:
     return all(form.strides == row_major(form.shape) for form in forms if form is not None)
+
+
+def _was_row_major(form: Form) -> bool:
+    """Whether it is in row-major order, or an expanded form of what is.
+
+    >>> _was_row_major(Form((2, 3, 4), (4, 0, 1))), _was_row_major(Form((3, 4), (1, 3)))
+    (True, False)
+    """
+    shape, strides = form.shape, form.strides
+    own = tuple([n if stride else 1 for n, stride in zip(shape, strides, strict=True)])
+    pairs = zip(strides, row_major(own), strict=True)
+    return strides == row_major(shape) or (
+        0 not in shape and all(stride in (0, wanted) for stride, wanted in pairs)
+    )
 
 
 def _without_data(form: Form, dtype: torch.dtype) -> torch.Tensor:
