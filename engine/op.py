@@ -31,6 +31,7 @@ Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is
 Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
 # Per tensor input: its gradient, or anything falsy where none is wanted.
 Gradients: TypeAlias = Sequence[object]
+RowMajor: TypeAlias = Literal["", "kept", "expanded", "made"]  # see `Op.row_major`
 Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
 
 
@@ -166,7 +167,7 @@ class Op:
     # Whether results are in row-major order and in memory of their own: "kept", if all inputs are
     # in that order, "expanded", also if some were expanded from such, or "made", in any case.
     # Elsewhere only the kernel tells.
-    row_major: Literal["", "kept", "expanded", "made"] = ""
+    row_major: RowMajor = ""
     flops_per_element: ClassVar[float] = 1.0
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:

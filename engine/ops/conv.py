@@ -162,6 +162,7 @@ class ConvolutionWeightGrad(Op):
 
     name = "convolution_weight_grad"
     attributes = WeightGradAttributes
+    row_major = "kept"
 
     def infer(self, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Meta:
         return x.like(shape=attrs.shape)

@@ -14,7 +14,7 @@ from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta, Shape
 from ..names import register_as, register_function, register_name
-from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, required
+from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, RowMajor, required
 from ..out_tensors import give_to
 from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
@@ -70,7 +70,7 @@ class MatrixOp(Op):
     """A product. The Triton kernel is that of `reference`; else `kernel`, torch's own, runs."""
 
     attributes = NoAttributes
-    row_major = "made"
+    row_major: RowMajor = "made"
     linear = "each"
     reference: Kernel
 

@@ -15,7 +15,7 @@ from ..dispatcher import binary, several_of, unary
 from ..generated import register_variant
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op
+from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op, RowMajor
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
@@ -43,7 +43,7 @@ class PoolGradAttributes(NamedTuple):
 class Pool(Op):
     """An op on planes: the dims before them may be split, and its first input partial."""
 
-    row_major = "kept"
+    row_major: RowMajor = "kept"
 
     linear = "0"
 
