@@ -31,6 +31,7 @@ Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is
 Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
 # Per tensor input: its gradient, or anything falsy where none is wanted.
 Gradients: TypeAlias = Sequence[object]
+Order: TypeAlias = Literal["", "row-major", "expanded", "made", "first"]  # see `Op.order`
 Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
 
 
@@ -163,9 +164,10 @@ class Op:
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
-    # How results lie, in memory of their own: in "row-major" order, if all inputs do, or as
+    # How results lie, in memory of their own: in row-major order, if all inputs do ("row-major"),
+    # also if some were expanded from such ("expanded"), or in any case ("made"); or as
     # `torch.empty_like` of the "first" input. Elsewhere only the kernel tells.
-    order: Literal["", "row-major", "first"] = ""
+    order: Order = ""
     flops_per_element: ClassVar[float] = 1.0
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:

@@ -23,7 +23,7 @@ def batch_norm_with_stats(
     them, those of the batch); and per channel the mean and the reciprocal of the deviation.
     """
     if running_mean is None or running_var is None:
-        moved_mean, moved_var = x.new_zeros(2, x.shape[1]).unbind()
+        moved_mean, moved_var = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
         momentum = 1.0
     else:
         moved_mean, moved_var = running_mean.clone(), running_var.clone()

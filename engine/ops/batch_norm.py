@@ -63,6 +63,7 @@ class BatchNormWithStats(Op):
 
     name = "batch_norm_with_stats"
     attributes = BatchNormAttributes
+    order = "row-major"
     kernel = staticmethod(kernels.batch_norm_with_stats)
     num_outputs = 5
     like = (0, 1, 1, 1, 1)
@@ -109,6 +110,7 @@ class BatchNormWithStatsGrad(Op):
 
     name = "batch_norm_with_stats_grad"
     attributes = BatchNormGradAttributes
+    order = "row-major"
     kernel = staticmethod(kernels.batch_norm_with_stats_grad)
     num_outputs = 3
     like = (1, 2, 2)

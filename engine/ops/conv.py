@@ -65,6 +65,7 @@ class Convolution(Op):
 
     name = "convolution"
     attributes = ConvolutionAttributes
+    order = "row-major"
     saves = (0, 1)
     kernel = staticmethod(kernels.convolution)
 
@@ -161,6 +162,7 @@ class ConvolutionWeightGrad(Op):
 
     name = "convolution_weight_grad"
     attributes = WeightGradAttributes
+    order = "row-major"
 
     def infer(self, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Meta:
         return x.like(shape=attrs.shape)

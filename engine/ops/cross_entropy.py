@@ -133,6 +133,7 @@ class CrossEntropy(ClassLoss):
     """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged"""
 
     attributes = WidenedLossAttributes
+    order = "row-major"
 
     def infer(
         self,

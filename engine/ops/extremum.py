@@ -153,6 +153,7 @@ class AnyAll(Op):
     """Whether some, or every, element is not zero."""
 
     attributes = DimAttributes
+    order = "row-major"
     differentiable = False
 
     def __init__(self, name: str, kernel: Kernel, reduces_to: Sbp) -> None:

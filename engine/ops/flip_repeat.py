@@ -50,6 +50,7 @@ class Flip(Mover[SomeDims]):
 
     name = "flip"
     attributes = SomeDims
+    order = "row-major"
     kernel = staticmethod(torch.flip)
 
     def deduce(self, x: Meta, attrs: SomeDims) -> Meta | None:
@@ -75,6 +76,7 @@ class Roll(Mover[RollAttributes]):
 
     name = "roll"
     attributes = RollAttributes
+    order = "row-major"
     kernel = staticmethod(torch.roll)
 
     def deduce(self, x: Meta, attrs: RollAttributes) -> Meta | None:
@@ -166,6 +168,7 @@ class Repeat(Mover[PerDim]):
 
     name = "repeat"
     attributes = PerDim
+    order = "row-major"
     kernel = staticmethod(kernels.repeat)
 
     def deduce(self, x: Meta, attrs: PerDim) -> Meta | None:
@@ -303,6 +306,7 @@ class Triangle(Mover[TriangleAttributes]):
     """The lower or upper triangle of the last two dims, zeros elsewhere."""
 
     attributes = TriangleAttributes
+    order = "row-major"
 
     def deduce(self, x: Meta, attrs: TriangleAttributes) -> Meta | None:
         return x if x.ndim > 1 and x.dtype in COMMON and type(attrs.diagonal) is int else None

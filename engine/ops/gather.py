@@ -43,6 +43,7 @@ class Gather(IndexedOp[OneDim]):
 
     name = "gather"
     attributes = OneDim
+    order = "row-major"
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
@@ -110,6 +111,7 @@ class AddAt(IndexedOp[AddAtAttributes]):
 
     name = "add_at"
     attributes = AddAtAttributes
+    order = "row-major"
 
     def infer(self, dy: Meta, index: Meta, attrs: AddAtAttributes) -> Meta:
         return dy.like(attrs.shape)
@@ -152,6 +154,7 @@ class Scatter(DataMovement):
 
     name = "scatter"
     attributes = ScatterAttributes
+    order = "row-major"
     saves = (1,)
 
     def kernel(
@@ -340,6 +343,7 @@ class ScatterReduce(Op):
 
     name = "scatter_reduce"
     attributes = ScatterReduceAttributes
+    order = "row-major"
     kernel = staticmethod(kernels.scatter_reduce)
 
     def deduce(

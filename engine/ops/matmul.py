@@ -14,7 +14,7 @@ from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta, Shape
 from ..names import register_as, register_function, register_name
-from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, required
+from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, Order, required
 from ..out_tensors import give_to
 from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
@@ -70,6 +70,7 @@ class MatrixOp(Op):
     """A product. The Triton kernel is that of `reference`; else `kernel`, torch's own, runs."""
 
     attributes = NoAttributes
+    order: Order = "made"
     linear = "each"
     reference: Kernel
 
@@ -181,6 +182,7 @@ class RowsSum(Op):
 
     name = "sum_rows"
     attributes = NoAttributes
+    order = "made"
     saves = ()
     kernel = staticmethod(sums.sum_rows)
 
@@ -198,6 +200,7 @@ class Outer(MatrixOp):
     """y[m, n] = a[m] * b[n]"""
 
     name = "outer"
+    order = "row-major"
     spec = "m, n -> m n"
     reference = staticmethod(kernels.outer)
     kernel = staticmethod(torch.outer)

@@ -37,6 +37,7 @@ class PadConstant(Mover[PadConstantAttributes]):
 
     name = "pad"
     attributes = PadConstantAttributes
+    order = "row-major"
     kernel = staticmethod(kernels.pad_constant)
 
     def deduce(self, x: Meta, attrs: PadConstantAttributes) -> Meta | None:

@@ -76,7 +76,7 @@ class Elementwise(Op):
     """
 
     attributes = NoAttributes
-    order = "row-major"
+    order = "expanded"
     vjp: Callable[..., Gradients]  # a row's own function
 
     def __init__(

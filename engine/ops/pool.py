@@ -15,7 +15,7 @@ from ..dispatcher import binary, several_of, unary
 from ..generated import register_variant
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op
+from ..op import Arg, Attributes, Gradients, Kernel, Local, Needs, Op, Order
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
@@ -43,6 +43,8 @@ class PoolGradAttributes(NamedTuple):
 class Pool(Op):
     """An op on planes: the dims before them may be split, and its first input partial."""
 
+    order: Order = "row-major"
+
     linear = "0"
 
     def rule(self, axis: Axis, x: Meta, *rest: Arg) -> Rule:
@@ -68,6 +70,7 @@ class PoolGrad(Pool):
     """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
     attributes: Callable[..., Attributes] = PoolGradAttributes
+    order = "made"
 
     def infer(self, dy: Meta, *rest: Arg) -> Meta:
         return dy.like(shape=rest[-1].shape)

@@ -105,6 +105,7 @@ class Reduction(Op):
     """
 
     attributes: Callable[..., Attributes] = DimAttributes
+    order = "row-major"
     reduces_to: Sbp | None = None
     over_split: Kernel | None = None
 
@@ -155,7 +156,13 @@ class Spread(Op):
             # Of no elements there is no gradient either: any count but 0 will do.
             count = math.prod([shape[d] for d in dims] if shape else []) or 1
             div = local.pick(torch.div)
-            return lambda x: div(x, count).reshape(middle).expand(target)
+
+            def shared(x: torch.Tensor) -> torch.Tensor:
+                # Without data only the shape counts, and torch would load its compiler to divide.
+                share = x.new_empty(x.shape) if x.is_meta else div(x, count)
+                return share.reshape(middle).expand(target)
+
+            return shared
         if keepdim or len(dims) == len(shape):
             return local.bind(torch.Tensor.expand, target)
         return lambda x: x.reshape(middle).expand(target)
@@ -312,6 +319,7 @@ class SumTo(Op):
 
     name = "sum_to"
     attributes = SumToAttributes
+    order = "row-major"
     saves = ()
 
     def infer(self, x: Meta, attrs: SumToAttributes) -> Meta:

@@ -207,10 +207,11 @@ def unpooled(x: Shape, planes: int, size: Ints, stride: Ints, padding: Ints) -> 
     return (*lead, *found) if min(*stride, *found) > 0 else None
 
 
-def _before_planes(x: Shape, planes: object) -> Shape | None:
+def _before_planes(x: Shape, planes: int) -> Shape | None:
     """The dims of batch and channels, or channels, of planes with elements."""
-    ordinary = isinstance(planes, int) and planes in (1, 2, 3) and len(x) - planes in (1, 2)
-    return x[:-planes] if ordinary and 0 not in x and planes is not True else None
+    if type(planes) is not int or planes not in (1, 2, 3) or len(x) - planes not in (1, 2):
+        return None
+    return None if 0 in x else x[:-planes]
 
 
 def contracted(a: Shape, b: Shape, equation: str) -> Shape | None:

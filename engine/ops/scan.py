@@ -42,6 +42,7 @@ class CumSum(Op):
 
     name = "cumsum"
     attributes = ScanAttributes
+    order = "row-major"
     saves = ()
     kernel = staticmethod(kernels.cumsum)
 
@@ -101,6 +102,7 @@ class CumProd(Op):
 
     name = "cumprod"
     attributes = ScanAttributes
+    order = "row-major"
     saves_output = True
     kernel = staticmethod(kernels.cumprod)
 

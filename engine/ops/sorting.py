@@ -56,6 +56,7 @@ class Sorting(Op, Generic[P]):
     """Values chosen along a dim, and where they stood."""
 
     num_outputs = 2
+    order = "row-major"
     saves = ()
     saves_output = (1,)
     one_gradient = True

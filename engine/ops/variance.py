@@ -109,6 +109,7 @@ class VarianceAround(Op):
 
     name = "variance_around"
     attributes = VarianceAttributes
+    order = "row-major"
     saves = (0,)
 
     def infer(self, x: Meta, center: Meta, attrs: VarianceAttributes) -> Meta | tuple[Meta, ...]:

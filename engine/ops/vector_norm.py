@@ -42,6 +42,7 @@ class VectorNorm(Op):
 
     name = "vector_norm"
     attributes = VectorNormAttributes
+    order = "row-major"
     saves_output = True
     kernel = staticmethod(kernels.vector_norm)
 

@@ -71,6 +71,7 @@ class WhereNumber(Op):
     """
 
     attributes = NumberAttributes
+    order = "expanded"
 
     def __init__(self, name: str, kernel: Kernel, otherwise: bool, place: int = 0) -> None:
         super().__init__(name, kernel)

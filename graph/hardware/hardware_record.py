@@ -33,8 +33,8 @@ class Curve:
         if above in (0, len(self.points)):
             return self.points[max(above - 1, 0)][1]
         (low, before), (high, after) = self.points[above - 1], self.points[above]
-        part: float = log(size / low) / log(high / low)
-        return before * (after / before) ** part
+        part = log(size / low) / log(high / low)
+        return float(before * (after / before) ** part)
 
 
 class Protocol(NamedTuple):

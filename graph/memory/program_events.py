@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..async_boxing import steps_with_async_boxing
 from ..ir import Program, ProgramStep, Value
+from .forms import Form
 from .liveness import Event
-from .storages import Form, Known, Storages, position_of, whole
+from .storages import Known, Storages, position_of, whole
 
 Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-batch
 Name: TypeAlias = tuple[int, Lane]  # of a value, and of the buffer that was made for it

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -24,22 +23,16 @@ from ...engine.boxing.route_step import Route
 from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
+from ...engine.ops.result_shapes import joined
 from ..host_copies import FETCH, OFFLOAD, extent
 from ..ir import HOST, ProgramStep, Value
 from ..passes.accumulate_products import Accumulate
 from ..passes.in_place import placed_op
+from .forms import Form, row_major
 
 _TRACED = (Value, type(None), bool, int, float, complex)
 # What torch says of a kernel that cannot be followed without data.
 _UNTRACED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How a shard lies in its storage."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +60,19 @@ def whole(meta: Meta, position: int) -> Form:
     return Form(shape, row_major(shape))
 
 
-@lru_cache(1 << 12)
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a tensor of this shape in row-major order.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    return torch.empty(shape, device="meta").stride()
-
-
 # What each output of steps is, by what it depends on.
 Known: TypeAlias = dict[Any, "tuple[Made | None, ...]"]
+
+
+def _joined(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    """`torch.cat`, whose result is in row-major order, unless it has channels that may be last.
+
+    On meta tensors torch runs it in Python, for which it loads its compiler.
+    """
+    first = parts[0]
+    shape = joined([tuple(part.shape) for part in parts], dim)
+    known = first.is_meta and first.ndim < 4 and len({part.dtype for part in parts}) == 1
+    return first.new_empty(shape) if known and shape is not None else torch.cat(tuple(parts), dim)
 
 
 class _Followed(Local):
@@ -87,7 +81,7 @@ class _Followed(Local):
     __slots__ = ()
 
     def pick(self, reference: Kernel) -> Kernel:
-        return reference
+        return _joined if reference is torch.cat else reference
 
     def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
         return into
@@ -250,28 +244,24 @@ def _ordered(
 
     Then no kernel need run. On meta tensors torch runs much in Python, and loads its compiler.
     """
-    if step.op is None or step.aliases or step.place is not None:
+    if step.op is None or step.aliases:
         return None
-    if step.op.order == "row-major" and _all_row_major(forms):
-        return _plain(step, positions, forms)
-    first = forms[0]
-    if step.op.order != "first" or first is None or not _is_dense(first):
-        return None
-    return tuple([made and replace(made, form=first) for made in _plain(step, positions, forms)])
-
-
-def _is_dense(form: Form) -> bool:
-    """Whether the elements lie side by side, in the order of some permutation of the dims."""
-    step = 1
-    for stride, size in sorted(zip(form.strides, form.shape, strict=True)):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
+    order, first = step.op.order, forms[0]
+    if order == "first":
+        if first is None or not first.is_dense:
+            return None
+        plain = _plain(step, positions, forms)
+        return tuple([made and replace(made, form=first) for made in plain])
+    known = (
+        order == "made"
+        or (order == "row-major" and _all_row_major(forms))
+        or (order == "expanded" and all(form.was_row_major for form in forms if form is not None))
+    )
+    return _plain(step, positions, forms) if known else None
 
 
 def _all_row_major(forms: Sequence[Form | None]) -> bool:
-    return all(form.strides == row_major(form.shape) for form in forms if form is not None)
+    return all(form.is_row_major for form in forms if form is not None)
 
 
 def _without_data(form: Form, dtype: torch.dtype) -> torch.Tensor:

@@ -6,11 +6,13 @@ from functools import partial
 import pytest
 import samples
 import torch
+from hypothesis import assume, given, strategies as st
 
 import onefold as flow
 from onefold import nn
 from onefold.errors import OnefoldRuntimeError
 from onefold.graph.memory import storages
+from onefold.graph.memory.forms import Form, row_major
 from onefold.graph.memory.storages import Storages
 from onefold.testing.manual_layouts import make_local
 from onefold.testing.sample_checks import cotangent
@@ -164,7 +166,30 @@ def test_a_difference_is_noticed(world, asked, monkeypatch):
     graph(flow.randn(3, 4))
     graph.memory(0)
     step, forms, (planned,) = asked[-1]
-    moved = storages.Form(planned.form.shape, planned.form.strides[::-1])
+    moved = Form(planned.form.shape, planned.form.strides[::-1])
     asked[-1] = step, forms, (storages.Made(moved, -1, 0, planned.nbytes),)
     (text,) = differences(asked, monkeypatch)
     assert text.startswith(step.name)
+
+
+@st.composite
+def laid_out(draw, shape):
+    """A tensor that broadcasts to the shape: with dims left out, expanded or in another order."""
+    own = shape[draw(st.integers(0, len(shape))) :]
+    own = tuple(draw(st.sampled_from([n, n, 1])) for n in own)
+    order = draw(st.permutations(range(len(own))))
+    base = torch.rand([draw(st.sampled_from([own[d], own[d], 1])) for d in order])
+    x = base.permute([order.index(d) for d in range(len(own))])
+    return x.expand([max(n, m) for n, m in zip(own, x.shape, strict=True)])
+
+
+@given(st.data())
+def test_of_expanded_tensors_elementwise_results_are_in_row_major_order(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
+    given_to = [data.draw(laid_out(shape)) for _ in range(3)]
+    function = data.draw(st.sampled_from([torch.mul, torch.div, torch.lerp, torch.neg]))
+    args = given_to[: {torch.lerp: 3, torch.neg: 1}.get(function, 2)]
+    forms = [Form(tuple(x.shape), x.stride()) for x in args]
+    assume(all(form.was_row_major for form in forms))
+    result = function(*args)
+    assert result.stride() == row_major(tuple(result.shape))
