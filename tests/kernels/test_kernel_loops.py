@@ -11,8 +11,9 @@ DIVISIONS = {f"arith.{name}" for name in ("divsi", "divui", "remsi", "remui")}
 CASES = {
     key: case
     for key, case in all_cases().items()
-    if key.startswith(("conv_kernels.", "conv_weight_grad."))
+    if key.startswith(("conv_kernels.", "conv_weight_grad.", "pool_kernels.", "lp_pool_kernels."))
 }
+WITHOUT_DIVISIONS = ("_join(", "_take(", "_put(")
 
 
 def divisions(operations, loops=0):
@@ -24,8 +25,8 @@ def divisions(operations, loops=0):
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_convolutions_divide_no_64_bits_in_their_loops(key):
+def test_convolutions_and_pools_divide_no_64_bits_in_their_loops(key):
     case = CASES[key]
     options = {"num_warps": case.warps, "num_stages": case.stages}
     found = set(divisions(read(lower(source_of(case, TARGET), GPUS[TARGET], options))))
-    assert found == (set() if "_join" in key else {32})
+    assert found == (set() if any(name in key for name in WITHOUT_DIVISIONS) else {32})

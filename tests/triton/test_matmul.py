@@ -9,7 +9,14 @@ from triton_harness import assert_matches_reference, error, poisoned_memory
 from onefold.kernels import matmul_ref, select
 from onefold.kernels.gpu.matmul import gemm, gemm_config, gemm_operands, gemm_tma, gemv
 from onefold.kernels.gpu.matmul.gemm_config import Tile
-from onefold.kernels.gpu.matmul.tile_cost import Product, cycles, efficiency
+from onefold.kernels.gpu.matmul.tile_cost import (
+    Product,
+    count,
+    cycles,
+    efficiency,
+    longest,
+    part_counts,
+)
 from onefold.kernels.gpu.pointwise.prologue import function_of, gelu_and_sum
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -155,6 +162,63 @@ def test_parts_of_a_sum(dtype):
     assert_same(matmul_ref.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))
 
 
+@pytest.mark.parametrize(("parts", "k"), [(3, 3073), (5, 5197), (7, 7501)])
+@pytest.mark.parametrize("layout", ["nn", "tn", "nt"])
+def test_parts_of_several_lengths(layout, parts, k):
+    """The rule's number of parts, which is no power of two, of an odd sum."""
+    a, b = make(19, k, dtype=torch.bfloat16), make(k, 5, dtype=torch.bfloat16)
+    a = by_columns(a) if layout[0] == "t" else a
+    b = by_columns(b) if layout[1] == "t" else b
+    tile = gemm_config.tile_of("half", 19, 5, k)
+    found, span = gemm_config.parts_of("half", 19, 5, k, 1, tile)
+    assert found == parts and k % tile.k and (k - 1) // span == parts - 1
+    with poisoned_memory():
+        y = gemm.product(a, b, dtype=torch.float32)
+        total = torch.ones(19, 5)
+        gemm.product(a, b, gemm.Epilogue(x=total), out=total)
+    exact = a.double() @ b.double()
+    assert error(y, exact) < 1e-5
+    assert error(total, exact + 1) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("parts", [3, 5, 7])
+def test_parts_are_added_from_the_first_to_the_last(parts, dtype):
+    k, tile = 16 * 20 + 5, Tile(16, 16, 16, 4, 2)
+    a, b = make(2, 20, k, dtype=dtype), make(2, k, 18, dtype=dtype)
+    kind, span = gemm_config.kind_of(dtype), longest(k, 16, parts)
+    assert (parts - 1) * span < k < parts * span
+
+    def made(a, b, cut):
+        y = torch.empty(2, 20, 18, dtype=dtype)
+        gemm._make(gemm_operands.pair(a, b), y, gemm.NOTHING, kind, tile, cut)
+        return y
+
+    with poisoned_memory():
+        y = made(a, b, (parts, span))
+        pairs = zip(a.split(span, 2), b.split(span, 1), strict=True)
+        some = [made(left, right, (1, span)) for left, right in pairs]
+    assert len(some) == parts
+    assert torch.equal(y, sum(some[1:], some[0]))
+    if dtype.is_floating_point:
+        assert error(y, a.double() @ b.double()) < 64 * torch.finfo(dtype).eps
+    else:
+        assert torch.equal(y, a @ b)
+
+
+def test_parts_have_the_tile_of_the_product_alone(monkeypatch):
+    """Their epilogue is that of the sum, so that it needs no smaller tile."""
+    made = []
+    monkeypatch.setattr(gemm, "_make", lambda p, y, end, kind, tile, cut: made.append((tile, cut)))
+    a, b = (torch.empty(8192, size, dtype=torch.bfloat16) for size in (3072, 768))
+    total = torch.empty(3072, 768)
+    gemm.product(a.t(), b, dtype=torch.float32)
+    gemm.product(a.t(), b, gemm.Epilogue(x=total), out=total)
+    assert made[0] == made[1]
+    assert made[0][1][0] > 1
+    assert made[0][0] != gemm_config.tile_of("half", 3072, 768, 8192, 1, False)
+
+
 @settings(max_examples=12)
 @given(m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(0, 300))
 def test_rule(m, n, k):
@@ -185,20 +249,25 @@ def test_contraction(equation):
     assert_same(matmul_ref.contraction, a, b, equation)
 
 
-# On 132 multiprocessors: the tile and the parts of the rule, and those of the rule before it, which
-# took the largest tile of which there are 120.
+# On 132 multiprocessors: the tile and the parts of the rule, and those of a rule before it, which
+# took the largest tile of which there are 120, or only powers of two of parts.
 WAVES = {
     ("half", 8192, 8192, 8192): ((128, 256), 1, (128, 256), 1),
     ("half", 1536, 3072, 4096): ((128, 128), 1, (128, 256), 1),
     ("half", 8192, 768, 3072): ((128, 128), 1, (128, 256), 1),
     ("half", 4096, 768, 768): ((128, 256), 1, (128, 128), 1),
-    ("half", 768, 768, 32768): ((128, 128), 16, (64, 64), 1),
-    ("half", 768, 3072, 16384): ((128, 256), 8, (128, 128), 1),
+    ("half", 768, 768, 32768): ((128, 256), 7, (128, 128), 16),
+    ("half", 768, 768, 8192): ((128, 128), 3, (128, 256), 4),
+    ("half", 768, 768, 65536): ((128, 256), 7, (128, 256), 32),
+    ("half", 768, 3072, 16384): ((128, 256), 5, (128, 256), 8),
+    ("half", 3072, 768, 65536): ((128, 256), 9, (128, 256), 16),
     ("half", 2304, 768, 16384): ((128, 256), 2, (64, 128), 1),
+    ("half", 2304, 768, 65536): ((128, 256), 7, (128, 256), 2),
+    ("half", 1024, 768, 50304): ((128, 256), 11, (128, 256), 16),
     ("half", 16, 4096, 4096): ((16, 64), 2, (16, 16), 1),
     ("half", 64, 64, 65536): ((64, 64), 128, (64, 64), 128),
     ("half", 4096, 32000, 2048): ((128, 256), 1, (128, 256), 1),
-    ("tf32", 1536, 3072, 4096): ((128, 128), 2, (128, 128), 1),
+    ("tf32", 1536, 3072, 4096): ((128, 128), 1, (128, 128), 1),
     ("tf32", 768, 3072, 16384): ((128, 128), 8, (128, 128), 1),
 }
 
@@ -211,9 +280,36 @@ def test_tiles_fill_waves(product):
     parts, _ = gemm_config.parts_of(kind, *sizes, 1, tile, 132)
     assert (tile[:2], parts) == (wanted, wanted_parts)
     p = Product(*sizes, 1, 132)
-    assert efficiency(p, tile, parts) >= efficiency(p, before, parts_before)
     earlier = (*before, 64 if kind == "half" else 32)
+    assert efficiency(p, tile, parts) >= efficiency(p, earlier, parts_before)
     assert cycles(p, kind, tile, parts) <= cycles(p, kind, earlier, parts_before)
+
+
+@settings(max_examples=60)
+@given(k=st.integers(0, 20000), step=st.sampled_from([16, 64, 100]), most=st.integers(1, 90))
+def test_every_length_of_parts_is_tried_once(k, step, most):
+    """Beside cuts of a list of steps into any number of parts."""
+    steps = [min(step, k - start) for start in range(0, k, step)]
+    least = {}  # by the length of the longest part
+    for parts in range(1, most + 1):
+        length = -(-len(steps) // parts)
+        cut = [sum(steps[i : i + length]) for i in range(0, len(steps), max(length, 1))]
+        if parts > 1 and parts == len(cut):
+            assert longest(k, step, parts) == cut[0]
+        least.setdefault(length, parts)
+    assert list(part_counts(k, step, most)) == sorted(least.values())
+
+
+@settings(max_examples=30)
+@given(m=st.integers(1, 4000), n=st.integers(1, 4000), k=st.integers(1, 70000))
+def test_no_other_number_of_parts_is_faster(m, n, k):
+    tile = gemm_config.by_rule("half", m, n, k, among=132)
+    p = Product(m, n, k, 1, 132)
+    parts, _ = gemm_config.parts_of("half", m, n, k, 1, tile, 132)
+    worth = min(k // (8 * tile.k), 8191 // count(m, n, tile))
+    best = min(cycles(p, "half", tile, other) for other in range(1, max(worth, 1) + 1))
+    found = cycles(p, "half", tile, parts)
+    assert found == best or (parts == 1 and best > 0.94 * found)
 
 
 @settings(max_examples=60)

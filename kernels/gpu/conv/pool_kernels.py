@@ -74,14 +74,16 @@ def _max_grad(
     """With ADAPT K is the largest number of windows that cover an element."""
     to, inside, image, i, j, k, ch = spot(positions, channels, d, h, w, BP, BC)
     mine = (i * h + j) * w + k
+    if ADAPT:  # before the loop: these divide 64 bits
+        i0 = first_over(i, d, od, K[0], S[0], P[0], ADAPT)
+        j0 = first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
+        k0 = first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
     total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
     for back in range(K[0] * K[1] * K[2]):
         if ADAPT:
             r, s, t = tap_of(back, K)
-            a = first_over(i, d, od, K[0], S[0], P[0], ADAPT) + r
-            b = first_over(j, h, oh, K[1], S[1], P[1], ADAPT) + s
-            c = first_over(k, w, ow, K[2], S[2], P[2], ADAPT) + t
+            a, b, c = i0 + r, j0 + s, k0 + t
             ok = inside
         else:
             r, s, t = tap_of(K[0] * K[1] * K[2] - 1 - back, K)

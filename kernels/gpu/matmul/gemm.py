@@ -122,13 +122,14 @@ def product(
     kind = kind_of(a.dtype)
     if exact and kind == "tf32":
         kind = "ieee"
-    tile = plain = tile_of(kind, p.m, p.n, p.k, p.batches)
-    cut = parts_of(kind, p.m, p.n, p.k, p.batches, plain)
+    tile = tile_of(kind, p.m, p.n, p.k, p.batches)
+    cut = parts_of(kind, p.m, p.n, p.k, p.batches, tile)
     reads = end.x is not None or end.chain is not None
-    if reads and (cut[0] > 1 or not descriptors.suit(p, y, kind, plain)):
+    # Where there are parts, the epilogue is that of their sum, and the tile has none.
+    if reads and cut[0] == 1 and not descriptors.suit(p, y, kind, tile):
         smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
         # With the same steps along the sum, so that its bits are those of the product alone.
-        tile = smaller if smaller.k == plain.k else plain
+        tile = smaller if smaller.k == tile.k else tile
     _make(p, y, end, kind, tile, cut)
     return y
 

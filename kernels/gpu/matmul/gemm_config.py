@@ -10,9 +10,12 @@ import torch
 
 from ..launch.configs import architecture, config
 from ..launch.launch_trace import guarded
-from .tile_cost import Product, count, cycles, processors
+from .tile_cost import Product, count, cycles, longest, part_counts, processors
 
 AMD = torch.version.hip is not None
+_LEAST_STEPS = 8  # that are worth a program of their own
+_GAIN = 0.95  # of the time of one part at most
+_MOST_PROGRAMS = 8191  # of a sum in parts
 DEEP = ("sm_90", "sm_100")  # whose shared memory holds four stages of the largest tile
 
 
@@ -152,16 +155,17 @@ def parts_of(
     (128, 512)
     """
     parts = _parts(Product(m, n, k, batches, among or processors()), kind, tile)
-    if parts < 2:
-        return 1, k
-    span = -(-k // (parts * tile.k)) * tile.k
-    return -(-k // span), span
+    return parts, longest(k, tile.k, parts)
 
 
 def _parts(p: Product, kind: str, tile: Tile) -> int:
-    """The number of parts with the least modelled time: a power of two."""
-    least = 8 * tile.k  # terms that are worth a program
-    tried = [1]
-    while p.k >= 2 * tried[-1] * least and tried[-1] * count(p.m, p.n, tile) * p.batches < 4096:
-        tried.append(2 * tried[-1])
-    return min(tried, key=lambda parts: cycles(p, kind, tile, parts))
+    """The number of parts with the least modelled time, if that is much less than of one part.
+
+    Parts need memory, and are not copied by TMA.
+    """
+    worth = p.k // (_LEAST_STEPS * tile.k)
+    fit = _MOST_PROGRAMS // (count(p.m, p.n, tile) * p.batches)
+    tried = part_counts(p.k, tile.k, max(1, min(worth, fit)))
+    time = {parts: cycles(p, kind, tile, parts) for parts in tried}
+    parts = min(time, key=time.__getitem__)
+    return parts if time[parts] < _GAIN * time[1] else 1

@@ -7,6 +7,7 @@ wave, but cost more for each element. The numbers are those of an H100; only the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -50,21 +51,52 @@ def waves(p: Product, tile: tuple[int, ...], parts: int = 1) -> int:
     return -(-count(p.m, p.n, tile) * p.batches * parts // p.processors)
 
 
+def longest(k: int, step: int, parts: int) -> int:
+    """The terms of each part of a sum but the last: whole steps. The last has what is left.
+
+    >>> from onefold.kernels.gpu.matmul.tile_cost import longest
+    >>> longest(8192, 64, 7)  # the last has 896 terms
+    1216
+    """
+    return k if parts == 1 else -(-k // (step * parts)) * step
+
+
+def part_counts(k: int, step: int, most: int) -> Iterator[int]:
+    """Each number of parts up to `most` whose longest part is shorter than with fewer parts.
+
+    With the other numbers of parts some would be empty, or all as long as with fewer.
+
+    >>> from onefold.kernels.gpu.matmul.tile_cost import part_counts
+    >>> list(part_counts(640, 64, 10))
+    [1, 2, 3, 4, 5, 10]
+    """
+    steps, parts = -(-k // step), 1
+    while parts <= most:
+        yield parts
+        length = -(-steps // parts)
+        if length < 2:
+            return
+        parts = -(-steps // (length - 1))
+
+
 def efficiency(p: Product, tile: tuple[int, ...], parts: int = 1) -> float:
     """The share of the processors' work that is part of the result.
 
     >>> from onefold.kernels.gpu.matmul.tile_cost import Product, efficiency
-    >>> round(efficiency(Product(1536, 3072, 4096, 1, 132), (128, 256)), 2)
+    >>> round(efficiency(Product(1536, 3072, 4096, 1, 132), (128, 256, 64)), 2)
     0.55
+    >>> round(efficiency(Product(768, 768, 8192, 1, 132), (128, 256, 64), parts=7), 2)
+    0.92
     """
-    work = waves(p, tile, parts) * p.processors * tile[0] * tile[1] / parts
-    return p.m * p.n * p.batches / work
+    m, n, step = tile[:3]
+    work = waves(p, tile, parts) * p.processors * m * n * longest(p.k, step, parts)
+    return p.m * p.n * p.batches * p.k / work
 
 
 def cycles(p: Product, kind: str, tile: tuple[int, ...], parts: int = 1) -> float:
     """The modelled time of the product with this tile (m, n, k), its sum in so many parts."""
     m, n, step = tile[:3]
-    steps = -(-p.k // (step * parts))
+    steps = -(-longest(p.k, step, parts) // step)
     of_step = max((m * n + _COPY * (m + n)) * step / _RATE[kind], _STEP)
     time = waves(p, tile, parts) * (steps * of_step + _TILE)
     if parts > 1:
