@@ -22,7 +22,7 @@ help:
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
 	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
-	@echo "make check   lint, types, kernels, kills, slow and test, as CI does (37 minutes on 2 cores)"
+	@echo "make check   lint, types, kernels, kills, slow and test, as CI does (35 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
 
