@@ -25,17 +25,6 @@ OF_EACH = 2  # samples of each op
 LARGER = {"convolution", "fold"}
 
 
-class Build(nn.Graph):
-    """A graph of a function without arguments."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def build(self):
-        return self.function()
-
-
 def chosen():
     met = Counter()
     return [x for x in samples.load() if met.update([x.name]) or met[x.name] <= OF_EACH]
@@ -103,7 +92,7 @@ def test_results_of_samples_lie_as_planned(part, world, asked, monkeypatch):
         for x in tensors:
             if sample.grad and (x.dtype.is_floating_point or x.dtype.is_complex):
                 x.requires_grad_()
-        graph = Build(partial(forward_and_backward, sample, tensors))
+        graph = nn.Graph.trace(partial(forward_and_backward, sample, tensors))
         try:
             graph()
         except OnefoldRuntimeError as error:
@@ -139,7 +128,7 @@ def test_images_lie_as_planned(kind, last, world, asked, monkeypatch):
         given = x.detach().requires_grad_()
         return flow.autograd.grad(module(given).square().sum(), [given])
 
-    graph = Build(step)
+    graph = nn.Graph.trace(step)
     graph()
     graph.memory(0)
     assert list(differences(asked, monkeypatch)) == []
@@ -153,7 +142,7 @@ def test_turned_heads_lie_as_planned(world, asked, monkeypatch):
         y = nn.functional.rotary(heads, angles.cos(), angles.sin())
         return flow.autograd.grad((y.transpose(1, 2).reshape(2, 5, 24) ** 2).sum(), [heads])
 
-    graph = Build(step)
+    graph = nn.Graph.trace(step)
     graph()
     graph.memory(0)
     assert list(differences(asked, monkeypatch)) == []
