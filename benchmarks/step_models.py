@@ -196,6 +196,7 @@ def weights(model: Model, device: str) -> dict[str, torch.Tensor]:
 
 def batch_of(size: Size, batch: int) -> list[torch.Tensor]:
     """Tokens, and those that follow them."""
-    draws = torch.Generator().manual_seed(1)
-    text = torch.randint(0, size["vocabulary"], (batch, size["length"] + 1), generator=draws)
+    draws = torch.Generator("cpu").manual_seed(1)
+    shape = (batch, size["length"] + 1)
+    text = torch.randint(0, size["vocabulary"], shape, generator=draws, device="cpu")
     return [text[:, :-1].contiguous(), text[:, 1:].contiguous()]

@@ -25,7 +25,9 @@ def quantize_fp8(x: Tensor, block: Block, dtype: torch.dtype) -> tuple[Tensor, T
     padded[..., :rows, :columns] = x
     parts = padded.unflatten(-1, (wide, block[1])).unflatten(-3, (high, block[0]))
     if x.numel():
-        scales = (parts.abs().amax((-3, -1)) / top).clamp_(min=LEAST)
+        largest = parts.abs().amax((-3, -1))
+        # By a tensor: of a number torch multiplies with the reciprocal on a GPU, which is inexact.
+        scales = (largest / torch.full_like(largest, top)).clamp_(min=LEAST)
     else:
         scales = padded.new_empty((*x.shape[:-2], high, wide))
     values = (parts / scales[..., :, None, :, None]).clamp_(-top, top)

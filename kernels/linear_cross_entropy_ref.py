@@ -7,7 +7,18 @@ from torch import Tensor
 
 from .cross_entropy_ref import whole_cross_entropy, whole_cross_entropy_grad
 
-CHUNK = 2048  # rows; enough for a matrix product to be as fast as a large one
+CHUNK = 2048  # rows at least; enough for a matrix product to be as fast as a large one
+_SHARE = 8  # chunks at most: the sum over them is read and written with each
+
+
+def rows_of_chunk(rows: int) -> int:
+    """The rows of a chunk: `CHUNK`, or more where there are many.
+
+    >>> from onefold.kernels.linear_cross_entropy_ref import rows_of_chunk
+    >>> rows_of_chunk(2048), rows_of_chunk(65536)
+    (2048, 8192)
+    """
+    return CHUNK * max(1, -(-rows // (CHUNK * _SHARE)))
 
 
 def in_chunks(
@@ -30,8 +41,9 @@ def in_chunks(
     dx = torch.empty_like(rows) if with_grads else x.new_empty(0)
     dw = torch.zeros(weight.shape if with_grads else 0, dtype=wide, device=x.device)
     one = torch.ones((), dtype=dtype or x.dtype, device=x.device)
-    for start in range(0, rows.shape[0], CHUNK):
-        part, wanted = rows[start : start + CHUNK], target[start : start + CHUNK]
+    size = rows_of_chunk(rows.shape[0])
+    for start in range(0, rows.shape[0], size):
+        part, wanted = rows[start : start + size], target[start : start + size]
         logits = part.matmul(weight.mT)
         each = whole_cross_entropy(logits, wanted, None, False, "none", ignore_index, 0.0, dtype)
         loss += each.sum(dtype=wide)
@@ -39,7 +51,7 @@ def in_chunks(
             attrs = (None, False, "sum", ignore_index, 0.0)
             slope = whole_cross_entropy_grad(one, logits, wanted, *attrs)
             del logits
-            dx[start : start + CHUNK] = slope.matmul(weight)
+            dx[start : start + size] = slope.matmul(weight)
             dw += slope.t().mm(part)
     dx = dx.view(x.shape) if with_grads else dx
     return loss.to(dtype or x.dtype), dx, dw.to(dtype or weight.dtype)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 Later = list[tuple[Tensor, Tensor]]  # memory, and what is to be copied into it
+Outside = Callable[[], AbstractContextManager[object]]  # a block whose memory is no capture's
 
-_later: ContextVar[Later | None] = ContextVar("later", default=None)
+
+class _Copies(NamedTuple):
+    later: Later
+    outside: Outside
+
+
+_copies: ContextVar[_Copies | None] = ContextVar("copies", default=None)
 
 
 def staged(x: Tensor, device: torch.device) -> Tensor:
@@ -24,36 +32,40 @@ def staged(x: Tensor, device: torch.device) -> Tensor:
 
 def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor on a device, in a dtype if one is given; nothing waits for it."""
-    later = _later.get()
-    if later is not None and x.device.type == "cpu":
-        there = torch.empty(x.shape, dtype=dtype or x.dtype, device=device)
-        later.append((there, x))
+    copies = _copies.get()
+    if copies is not None and x.device.type == "cpu":
+        with copies.outside():
+            there = torch.empty(x.shape, dtype=dtype or x.dtype, device=device)
+        copies.later.append((there, x))
         return there
     return staged(x, device).to(device, dtype, non_blocking=True)
 
 
 @contextmanager
-def copied_later() -> Iterator[Later]:
+def copied_later(outside: Outside = nullcontext) -> Iterator[Later]:
     """The block in which `to_device` gives memory whose values are copied after it, by `fill`.
 
     A stream capture cannot copy what the host has: the copy would be made again in each replay.
+    That memory is allocated `outside` of the capture: in its own, a replay would first write what
+    was there before.
     """
     later: Later = []
-    token = _later.set(later)
+    token = _copies.set(_Copies(later, outside))
     try:
         yield later
     finally:
-        _later.reset(token)
+        _copies.reset(token)
 
 
 def is_copied_later() -> bool:
     """Whether this is inside the block of `copied_later`."""
-    return _later.get() is not None
+    return _copies.get() is not None
 
 
 def copied_by_now() -> Later:
     """What is to be copied after the block that this is in."""
-    return [*(_later.get() or ())]
+    copies = _copies.get()
+    return [] if copies is None else [*copies.later]
 
 
 def fill(later: Later) -> None:

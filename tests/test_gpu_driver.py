@@ -14,9 +14,14 @@ import triton.language as tl
 
 import onefold as flow
 from onefold.errors import OnefoldRuntimeError
+from onefold.kernels import norm_ref
 from onefold.kernels.aot.facts import Facts
 from onefold.kernels.gpu.launch import jit_kernel
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
+from onefold.kernels.gpu.pointwise.triton_functions import from_text
+from onefold.kernels.gpu.reduce.norm_chain_kernels import with_chains
+from onefold.kernels.norm_chain_ref import NormChain
+from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.testing.gpu_driver import Form, GpuDriver, Problem, __main__ as command
 from onefold.testing.gpu_driver.launch_checks import form_faults, launch_faults
 
@@ -33,7 +38,7 @@ RIGHT = {"x": 64, "y": 3, "n": 32, "big": 2**40, "by": 1.5, "flag": True, "one":
 RIGHT |= {"odd": 255}
 
 
-class At:
+class Addressed:
     def __init__(self, address):
         self.data_ptr = lambda: address
 
@@ -48,7 +53,7 @@ class At:
         ((1.0, 1, 1), {}, "grid (1.0, 1, 1)"),
         ((1, 1), {}, "grid (1, 1)"),
         ((1, 1, 1), {"x": 72}, "x: address 0x48 is no multiple of 16"),
-        ((1, 1, 1), {"x": At(8)}, "x: address 0x8 is no multiple of 16"),
+        ((1, 1, 1), {"x": Addressed(8)}, "x: address 0x8 is no multiple of 16"),
         ((1, 1, 1), {"y": 1.0}, "y: a float is given for a pointer"),
         ((1, 1, 1), {"y": None}, "y: a NoneType is given for a pointer"),
         ((1, 1, 1), {"n": 33}, "n: 33 is no multiple of 16"),
@@ -155,6 +160,31 @@ def test_a_kernel_that_spills():
 def test_a_kernel_that_shares_too_much_memory():
     found = launched(_sharing, ((0, 0), (32,), (64,)), dtype=torch.float16, stages=16)
     assert any("of shared memory, of 232448" in text for text in found)
+
+
+@Kernel
+def _both(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    tl.store(x, SECOND(FIRST(tl.load(x))))
+
+
+@pytest.mark.parametrize(("other", "count"), [("same", 1), ("another", 0)])
+def test_functions_of_one_name(other, count):
+    """Triton compiles the first of them for both."""
+    first = triton.jit(from_text("def same(x):\n    return x + 1\n", "same"))
+    second = triton.jit(from_text(f"def {other}(x):\n    return x * 2\n", other))
+    with GpuDriver("ir") as gpu:
+        _both.launch((1,), (torch.zeros(1),), (first, second))
+    assert len(gpu.problems) == count
+    assert all("calls several functions of the name" in each.text for each in gpu.problems)
+
+
+def test_chains_before_and_after_a_norm():
+    twice = Chain(1, (Link(torch.add, (At(0), At(0))),), (1,))
+    square = Chain(1, (Link(torch.mul, (At(0), At(0))),), (1,))
+    chain = NormChain(norm_ref.rms_norm, (None, None, (8,), 1e-5), twice, square)
+    with GpuDriver("ir") as gpu:
+        with_chains(chain)(torch.zeros(4, 8))
+    assert (gpu.problems, gpu.launches["_norm_chain"]) == ([], 1)
 
 
 def test_a_right_kernel():

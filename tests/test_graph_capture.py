@@ -11,6 +11,7 @@ from onefold import nn
 from onefold.graph.cuda_graphs.captured_calls import CapturedCalls
 from onefold.graph.cuda_graphs.static_values import StaticValues
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
+from onefold.kernels.staging import copied_later, to_device
 from onefold.optim.rule_optimizer import updates_by_rule
 from onefold.testing.gpu_driver import GpuDriver
 from onefold.testing.gpu_driver.graph_capture import DriverCapturer, number_faults
@@ -89,6 +90,23 @@ def computes_with_a_table_of_the_host():
 def test_what_a_capture_must_not_do(function, texts):
     found, _ = captured(function, [X])
     assert found == texts
+
+
+def test_what_is_copied_after_a_capture_is_not_in_its_memory():
+    def function():
+        launch(to_device(torch.tensor([1.0] * 16), X.device), torch.empty(16))
+
+    with GpuDriver("none") as gpu:
+        launch(X, torch.zeros(16))
+        capturer = DriverCapturer(gpu)
+        with copied_later(capturer.outside(X.device)):
+            capturer.capture(function, [X])
+        assert gpu.problems == []
+        with copied_later():
+            capturer.capture(function, [X])
+    assert [problem.text for problem in gpu.problems] == [
+        "a replay may write over what was copied from the host after the capture"
+    ]
 
 
 def test_kernels_are_compiled_before():

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from device_checks import DEVICE
 
 from onefold.kernels import select
 from onefold.kernels.gpu.launch.trace_cache import replayed
@@ -51,6 +52,20 @@ def each(value: Any, change: Any) -> Any:
     return value
 
 
+def by_torch(reference: Any, args: Any, kw: Any, on_cpu: bool = False) -> list[torch.Tensor]:
+    """What the reference gives: on the CPU if that is asked for, or torch has no other kernel."""
+    if not on_cpu or DEVICE == "cpu":
+        try:
+            return flat(reference(*args, **kw))
+        except NotImplementedError:  # as for products of integers, or angles of half precision
+            if DEVICE == "cpu":
+                raise
+    args = each(args, torch.Tensor.cpu)
+    kw = {key: each(value, torch.Tensor.cpu) for key, value in kw.items()}
+    with torch.device("cpu"):
+        return [x.to(DEVICE) for x in flat(reference(*args, **kw))]
+
+
 def wide(x: torch.Tensor) -> torch.Tensor:
     return x.double() if x.dtype.is_floating_point else x
 
@@ -80,18 +95,20 @@ def assert_matches_reference(
     factor: float = 2.0,
     slack: float = 2.0,
     defined: Any = None,
+    on_cpu: bool = False,
     **kw: Any,
 ):
     """The Triton kernel of a torch reference gives the same, at most `factor` times as inexact.
 
     Both errors are against the reference in float64; `slack` units in the last place are free.
     What is exact in torch (integers, bools, copies) must be equal. `defined` takes the results, and
-    gives what of them is compared. Returns what the Triton kernel gave.
+    gives what of them is compared. The reference runs on the CPU with `on_cpu`, or where torch has
+    no kernel on the device. Returns what the Triton kernel gave.
     """
     triton_kernel = select.triton_kernel(reference)
     assert triton_kernel is not None, f"{reference} has no Triton kernel"
-    exact = flat(reference(*each(args, wide), **each(kw, wide)))
-    torchs = flat(reference(*each(args, torch.clone), **kw))
+    exact = by_torch(reference, each(args, wide), each(kw, wide), on_cpu)
+    torchs = by_torch(reference, each(args, torch.clone), kw, on_cpu)
     with poisoned_memory():
         result = replayed(triton_kernel)(*args, **kw)
     found = flat(result)

@@ -52,7 +52,11 @@ def rule(name, step=0, lr=0.1, scale=None, found_inf=None, **options):
 
 
 def assert_updates(update, columns, slack=2):
-    """By Triton the lists are changed as by torch; both are compared with float64."""
+    """By Triton the lists are changed as by torch; both are compared with float64.
+
+    Of float64 torch itself is the exact one. A compiled kernel adds products without rounding them
+    first, so it is off by units in the last place of the largest numbers.
+    """
     exact, torchs, mine = clones(columns, torch.float64), clones(columns), clones(columns)
     with kernels("torch"):
         update(exact)
@@ -62,7 +66,8 @@ def assert_updates(update, columns, slack=2):
     for number, column in enumerate(mine):
         for i, found in enumerate(column):
             true, theirs = exact[number][i], torchs[number][i]
-            limit = 2 * apart(theirs, true) + 2 * slack * EPS[found.dtype]
+            size = max(1.0, float(true.abs().max())) if true.numel() else 1.0
+            limit = 2 * apart(theirs, true) + 2 * slack * size * EPS[found.dtype]
             assert apart(found, true) <= limit, (number, i)
 
 

@@ -56,8 +56,8 @@ class SequenceOp(KeepsGraph):
         self.function = function
 
     def state(self, tensors: Given) -> Arg:
-        """The state as torch takes it: a list of two for LSTMs."""
-        given = list(tensors[1 : 1 + self.states])
+        """The state as torch takes it: a list of two for LSTMs; cuDNN takes dense ones only."""
+        given = [required(x).contiguous() for x in tensors[1 : 1 + self.states]]
         return given if self.states == 2 else given[0]
 
     def compute_again(self, tensors: Given, arguments: Arguments) -> Outputs:

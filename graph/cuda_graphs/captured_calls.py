@@ -337,7 +337,8 @@ class CapturedCalls:
             return
         function = self._function(part, places, tells=False)
         try:
-            with copied_later() as later, self._agreement.capturing(part.segment, self):
+            outside = self._capturer.outside(static[0].device)
+            with copied_later(outside) as later, self._agreement.capturing(part.segment, self):
                 replay, results = self._capturer.capture(function, static)
             fill(later)
             part.later, part.results, part.replay = later, results, replay

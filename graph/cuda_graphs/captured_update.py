@@ -189,7 +189,7 @@ class CapturedUpdate:
         for recording in self._recordings.values():
             tensors += recording.static()
         try:
-            with copied_later() as later:
+            with copied_later(self._capturer.outside(device)) as later:
                 replay, made = self._capturer.capture(
                     self._function(places), [*tensors, self._table]
                 )

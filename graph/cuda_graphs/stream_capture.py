@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import torch
 
 from ...errors import OnefoldError
+from ...kernels.staging import Outside
 
 T = TypeVar("T")
 
@@ -29,6 +31,10 @@ class Capturer(Protocol):
         The result is there after the first replay. The function reads the tensors in `static`, at
         least one, and allocates what else it needs.
         """
+        ...
+
+    def outside(self, device: torch.device) -> Outside:
+        """What opens a block, in a capture, whose memory is none of the capture's."""
         ...
 
     def finished(self, device: torch.device | None) -> Callable[[], bool]:
@@ -59,6 +65,10 @@ class CudaCapturer:
             with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
                 result = function()
         return graph.replay, result
+
+    def outside(self, device: torch.device) -> Outside:
+        # Only what is allocated for the stream that is captured comes from the pool.
+        return partial(torch.cuda.stream, torch.cuda.current_stream(device))
 
     def finished(self, device: torch.device | None) -> Callable[[], bool]:
         done: Callable[[], bool] = torch.cuda.current_stream(device).record_event().query

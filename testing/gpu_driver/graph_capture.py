@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import ref
@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ...kernels.staging import Later, copied_by_now
+from ...kernels.staging import Later, Outside, copied_by_now
 from .launch_checks import Form, address_of
 
 T = TypeVar("T")
@@ -26,6 +26,7 @@ T = TypeVar("T")
 # Operators whose result the host reads, or whose shape depends on values: both wait for the stream.
 WAITING = set("_local_scalar_dense equal is_nonzero masked_select nonzero unique_dim".split())
 _REUSED = "a replay reads memory that may be another's by then"
+_OVERWRITTEN = "a replay may write over what was copied from the host after the capture"
 _FROM_THE_HOST = "lift_fresh"  # what makes a tensor of numbers of Python's
 
 
@@ -62,6 +63,8 @@ class CapturedGraph:
     operators: list[tuple[str, list[object]]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     pool: list[torch.UntypedStorage] = field(default_factory=list)
+    outside: list[torch.UntypedStorage] = field(default_factory=list)
+    is_outside: bool = False  # whether memory that is allocated now is none of the pool's
     copied: list[list[float]] = field(default_factory=list)  # numbers of the host, once
 
     def place_faults(self) -> Iterator[tuple[str, str]]:
@@ -69,7 +72,7 @@ class CapturedGraph:
 
         In a capture this finds tables and numbers that nothing keeps, in a replay also what moved.
         """
-        spans = [(x.data_ptr(), x.nbytes()) for x in self.pool]
+        spans = [(x.data_ptr(), x.nbytes()) for x in (*self.pool, *self.outside)]
         spans += [(m.address, m.size) for m in self.static if not m.moved()]
         spans.sort()
         starts = [start for start, _ in spans]
@@ -146,7 +149,8 @@ class _Watch(TorchDispatchMode):
             elif storage._cdata not in self._of_host and all(
                 storage._cdata != other.untyped_storage()._cdata for other in given
             ):
-                self.graph.pool.append(storage)
+                memory = self.graph.outside if self.graph.is_outside else self.graph.pool
+                memory.append(storage)
         return result
 
     def is_of_host(self, x: torch.Tensor) -> bool:
@@ -170,10 +174,23 @@ class DriverCapturer:
 
     def __init__(self, gpu: Recording) -> None:
         self._gpu = gpu
+        self._graph: CapturedGraph | None = None  # while it is captured
         self.renew()
 
     def renew(self) -> None:
         self._pool: list[torch.UntypedStorage] = []
+
+    def outside(self, device: torch.device) -> Outside:
+        return self._apart
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        assert self._graph is not None, "a block outside of a capture, and nothing is captured"
+        self._graph.is_outside = True
+        try:
+            yield
+        finally:
+            self._graph.is_outside = False
 
     def finished(self, device: torch.device | None) -> Callable[[], bool]:
         return lambda: True
@@ -185,7 +202,7 @@ class DriverCapturer:
         for x in static:
             storage = x.untyped_storage()
             memory.append(_Memory(ref(x), storage.data_ptr(), storage.nbytes()))
-        graph = CapturedGraph(memory, pool=self._pool)
+        graph = self._graph = CapturedGraph(memory, pool=self._pool)
         later: Later = []
         with self._gpu.capturing(graph), _Watch(graph) as watch:
             result = function()
@@ -193,6 +210,9 @@ class DriverCapturer:
         # Tables of addresses may be others.
         numbers = [x for _, x in later if x.is_floating_point() and watch.is_of_host(x)]
         graph.copied = [x.tolist() for x in numbers]
+        pool = {storage._cdata for storage in self._pool}
+        if any(there.untyped_storage()._cdata in pool for there, _ in later):
+            graph.faults.append(_OVERWRITTEN)
         self._gpu.note("a capture", graph.faults)
 
         def replay() -> None:

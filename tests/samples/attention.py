@@ -36,7 +36,11 @@ def windowed(*shapes: tuple[int, ...], window: int, p: float = 0.0, **kw: Any) -
         if mask is not None:
             scores = scores + (0.0 if mask.dtype is torch.bool else mask)
             seen = seen & (mask if mask.dtype is torch.bool else True)
-        weights = scores.masked_fill(~seen, -1e300).softmax(-1).masked_fill(~seen, 0.0)
+        weights = (
+            scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+            .softmax(-1)
+            .masked_fill(~seen, 0.0)
+        )
         if p:
             whole, draw = tuple(weights.shape), {"seed": 5, "call": 0}
             weights = dropout(weights, whole, (0,) * len(whole), p=p, **draw)
@@ -67,7 +71,9 @@ def packed(
             i = torch.arange(q_lengths[n])[:, None] + k_lengths[n] - q_lengths[n]
             far = i - torch.arange(k_lengths[n])
             seen = (far.abs() < window) & ((far >= 0) if is_causal else True)
-            scores = (q_own @ k_own.mT * q.shape[-1] ** -0.5).masked_fill(~seen, -1e300)
+            scores = (q_own @ k_own.mT * q.shape[-1] ** -0.5).masked_fill(
+                ~seen, torch.finfo(q.dtype).min
+            )
             weights = scores.softmax(-1).masked_fill(~seen, 0.0)
             parts.append((weights @ v_own).transpose(0, 1))
         return torch.cat(
@@ -95,7 +101,7 @@ def paged(
             keys, values = (x.repeat_interleave(groups, 0) for x in own)
             factor = q.shape[-1] ** -0.5 if scale is None else scale
             seen = torch.ones(queries, n, dtype=torch.bool).tril(n - queries)
-            scores = (q[b] @ keys.mT * factor).masked_fill(~seen, -1e300)
+            scores = (q[b] @ keys.mT * factor).masked_fill(~seen, torch.finfo(q.dtype).min)
             parts.append(scores.softmax(-1).masked_fill(~seen, 0.0) @ values)
         return torch.stack(parts)
 

@@ -8,6 +8,8 @@ from onefold.engine.names import names
 from onefold.testing import Sample, T
 
 E5M2 = torch.float8_e5m2
+# Tensor cores before Blackwell add the products of a block with 14 bits.
+TOL = 5e-4 if torch.cuda.is_available() else 1e-5
 
 
 def spread(scales: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> torch.Tensor:
@@ -64,7 +66,7 @@ def of(m: int, k: int, n: int, block: int, rows: int, columns: int) -> Sample:
         torch=product,
         call=multiply,
         grad=False,
-        tol=1e-5,
+        tol=TOL,
     )
 
 

@@ -36,7 +36,11 @@ def whole(mode, layers=1, both=False, biases=True, batch_first=False, proj=0, **
 def packed(mode):
     sizes = torch.tensor([3, 2])
     args = (T(5, SIZE), sizes, state(mode, 2, 3), weights(mode, 1, 2), True, 1, 0.0, False, True)
-    return Sample(mode, args)
+
+    def plain(x, sizes, *rest):
+        return getattr(torch, mode)(x, sizes.cpu(), *rest)  # torch takes sizes on the CPU only
+
+    return Sample(mode, args, torch=plain)
 
 
 def cell(mode, biases=True, **kwargs):

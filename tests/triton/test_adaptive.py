@@ -33,18 +33,19 @@ def test_rmsprop(dtype, centered, momentum):
         assert_updates(update, squares(dtype, centered + bool(momentum)), slack=20)
 
 
-RATES = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+def rates():
+    return torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
 
 
 def with_rates(found_inf=None):
-    return rule("Momentum", lr=RATES, momentum=0.8, weight_decay=0.1, found_inf=found_inf)
+    return rule("Momentum", lr=rates(), momentum=0.8, weight_decay=0.1, found_inf=found_inf)
 
 
 def move(columns, found_inf=None):
     """The step of LAMB."""
     params, directions = columns
     update = pick(update_by_rule, "cpu")
-    update(update_rules.move, params, directions, {}, {"lr": RATES}, found_inf=found_inf)
+    update(update_rules.move, params, directions, {}, {"lr": rates()}, found_inf=found_inf)
 
 
 def direct(step=3, scale=None, **options):

@@ -85,7 +85,8 @@ def test_exact_functions(name):
 def test_activations(name):
     for dtype in FLOATS:
         x, dy = numbers(dtype, -8, 8), numbers(dtype, seed=1)
-        assert_matches_reference(getattr(_nn, name), x)
+        # On a GPU torch multiplies by 1/6 as a float32, in float64 too; on the CPU it divides.
+        assert_matches_reference(getattr(_nn, name), x, on_cpu=name.startswith("hard"))
         if name != "log_sigmoid":
             assert_matches_reference(aten(f"{name}_backward"), dy, x)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from device_checks import DEVICE
 from torch.nn import functional
 from triton_harness import assert_matches_reference
 
@@ -40,12 +41,15 @@ def channels_last(x):
 @pytest.mark.parametrize("planes", [1, 2, 3])
 def test_the_last_of_equal_places(planes):
     shape = (2, 3, *(5, 4, 6)[:planes])
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(DEVICE).manual_seed(0)
     places = torch.randint(0, 4, shape, generator=generator)
     sizes = ((3,) * planes, (2,) * planes, (1,) * planes, None)
-    assert_matches_reference(pool_ref.max_unpool, torch.randn(shape), places, planes, sizes)
+    # On a GPU torch writes equal places in no fixed order, so the CPU says what is right.
+    given = torch.randn(shape), places, planes, sizes
+    assert_matches_reference(pool_ref.max_unpool, *given, on_cpu=True)
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="places are only checked on the CPU: see `checked`")
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_place_outside_of_the_plane(size):
     x, places = torch.randn(1, 1, 2, 2), torch.full((1, 1, 2, 2), 99)

@@ -18,15 +18,21 @@ from triton.runtime.jit import JITCallable
 
 def settle_keys(values: Iterable[object]) -> None:
     """Compute the keys of the Triton functions among these values, those that they call first."""
-    _settle(values, set())
+    for function in reached(values):
+        _ = function.cache_key
 
 
-def _settle(values: Iterable[object], met: set[int]) -> None:
+def reached(values: Iterable[object]) -> Iterator[JITCallable]:
+    """The Triton functions among these values and those that they call, which come first."""
+    return _reached(values, set())
+
+
+def _reached(values: Iterable[object], met: set[int]) -> Iterator[JITCallable]:
     for value in values:
         if isinstance(value, JITCallable) and id(value) not in met:
             met.add(id(value))
-            _settle(_called(value.fn), met)
-            _ = value.cache_key
+            yield from _reached(_called(value.fn), met)
+            yield value
 
 
 def _called(function: Any) -> Iterator[object]:

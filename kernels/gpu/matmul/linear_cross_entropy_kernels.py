@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import linear_cross_entropy_ref as torchs
-from ..pointwise.copy_kernels import cat, copy_into, reshape
+from ..pointwise.copy_kernels import cat, reshape
 from ..reduce.cross_entropy_kernels import row_losses, row_losses_and_grad
 from ..reduce.reduce_kernels import total
 from ..reduce.reduction_tiles import wide_of
@@ -21,8 +21,9 @@ from .gemm import Epilogue, product
 
 def _chunks(x: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Some rows, and their targets."""
-    rows = reshape(x, (x.shape[:-1].numel(), x.shape[-1])).split(torchs.CHUNK)
-    return list(zip(rows, reshape(target, (-1,)).split(torchs.CHUNK), strict=True))
+    size = torchs.rows_of_chunk(target.numel())
+    rows = reshape(x, (x.shape[:-1].numel(), x.shape[-1])).split(size)
+    return list(zip(rows, reshape(target, (-1,)).split(size), strict=True))
 
 
 def linear_cross_entropy(
@@ -47,11 +48,11 @@ def linear_cross_entropy_with_grads(
     dw: Tensor | None = None
     losses = []
     for number, ((rows, wanted), part) in enumerate(
-        zip(chunks, dx.split(torchs.CHUNK), strict=True), 1
+        zip(chunks, dx.split(torchs.rows_of_chunk(target.numel())), strict=True), 1
     ):
         each, slope = row_losses_and_grad(product(rows, weight.t()), wanted, ignore_index)
         losses.append(each)
-        copy_into(part, product(slope, weight))
+        product(slope, weight, out=part)
         wide = wide_of(weight.dtype)
         made = dtype or weight.dtype if number == len(chunks) else wide
         dw = product(slope.t(), rows, Epilogue(x=dw), dtype=made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 
 import torch
 import triton
@@ -71,17 +72,17 @@ def function_of(
 
     It takes `count` values. The tensors of the expression are the first, or those at `places`.
     """
-    text = _source(expression, numbers, places or tuple(range(count)), count)
-    return triton.jit(from_text(text, "chain_of_values", __name__=__name__, cast=cast))
-
-
-def _source(
-    expression: Expression, numbers: Sequence[float | int], places: Sequence[int], count: int
-) -> str:
-    tensors = len(expression.inputs) - len(numbers)
+    body = _body(expression, numbers, places or tuple(range(count)))
+    # Triton takes functions of one name for one function, and a kernel may call several of these.
+    name = f"chain_{sha256(body.encode()).hexdigest()[:12]}"
     values = ", ".join(f"x{i}" for i in range(count))
-    lines = [f"def chain_of_values({values}):"]
-    lines += [f"    v{i} = x{places[i]}" for i in range(tensors)]
+    text = f"def {name}({values}):\n{body}"
+    return triton.jit(from_text(text, name, __name__=__name__, cast=cast))
+
+
+def _body(expression: Expression, numbers: Sequence[float | int], places: Sequence[int]) -> str:
+    tensors = len(expression.inputs) - len(numbers)
+    lines = [f"    v{i} = x{places[i]}" for i in range(tensors)]
     for i, number in enumerate(numbers, tensors):
         literal = repr(number) if abs(number) < float("inf") else f'float("{number}")'
         lines.append(f"    v{i} = tl.full((), {literal}, {kind_of(expression.inputs[i].dtype)})")

@@ -95,7 +95,7 @@ def block_update(
     """
     true = [flag for flag, value in flags if value]
     more = [*["decayed"] * decayed, *([] if copied is None else ["copied", str(copied)])]
-    name = "_".join([rule.__name__, *states, *true, *more])
+    name = "_".join(["update", rule.__name__, *states, *true, *more])
     lines = [f"def {name}({_PARAMETERS}):"]
     for number in range(2 + len(states)):
         lines.append(f"    at{number} = address_of(row, {number}, DTYPE, ALIGNED) + at")
