@@ -241,7 +241,7 @@ class Run:
     def model(self, name: str) -> bool:
         """Measure all candidates of a model; whether the time sufficed."""
         size = MODELS[name][2 if self.options.dry else 1]
-        for candidate in CANDIDATES:
+        for candidate in self.options.only or CANDIDATES:
             alone = self.result(name, 1, candidate)
             if alone is None or not self.largest(name, size["most"], candidate):
                 return False
@@ -301,6 +301,7 @@ def summary(rows: list[timing.Results], name: str) -> list[str]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = timing.options(__doc__)
     parser.add_argument("--model", choices=MODELS, help="only this one")
+    parser.add_argument("--only", nargs="+", choices=CANDIDATES, help="only these candidates")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="when to stop")
     parser.add_argument("--results", type=Path, default=timing.RESULTS, help="where they are saved")
     parser.add_argument("--fresh", action="store_true", help="measure again what is saved")

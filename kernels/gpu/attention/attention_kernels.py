@@ -218,7 +218,7 @@ def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
         (dy, y, sums, *_steps(dy, y), heads, rows),
         (features, block, padded(features)),
     )
-    return Given(dy, h, logs, sums)
+    return Given(dy, h, logs.contiguous(), sums)
 
 
 def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | None = None) -> None:
