@@ -39,5 +39,5 @@ def packed_attention_grad(
         )
     form = Form(pairs, None, (q_starts.contiguous(), k_starts.contiguous()), longest)
     h = heads_of(_four(q), _four(k), _four(v), None)
-    dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), logs.contiguous()[None], form)
+    dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), logs[None], form)
     return _three(dq), _three(dk), _three(dv)
