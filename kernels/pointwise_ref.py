@@ -316,7 +316,7 @@ def leaky_relu_backward(dy: torch.Tensor, x: torch.Tensor, slope: float) -> torc
 
 
 _SQRT_HALF = math.sqrt(0.5)
-_SQRT_TWO_BY_PI = math.sqrt(2 / math.pi)
+_MINUS_TWICE = -2 * math.sqrt(2 / math.pi)
 _BELL = 1 / math.sqrt(2 * math.pi)
 _CUBIC = 0.044715
 
@@ -340,8 +340,8 @@ def _gelu_by_erf(x: torch.Tensor) -> torch.Tensor:
 
 @expression()
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """The approximation of gelu."""
-    return 0.5 * x * (1 + torch.tanh((x + x * x * x * _CUBIC) * _SQRT_TWO_BY_PI))
+    """The approximation of gelu: (1 + tanh(z)) / 2 is 1 / (1 + e^(-2 z)), which costs less."""
+    return x / (1 + torch.exp(torch.clamp_max((x + x * x * x * _CUBIC) * _MINUS_TWICE, 80.0)))
 
 
 @expression(name="gelu_backward")
@@ -353,6 +353,6 @@ def _gelu_by_erf_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 @expression()
 def gelu_tanh_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The gradient of the approximation."""
-    t = torch.tanh((x + x * x * x * _CUBIC) * _SQRT_TWO_BY_PI)
-    slope = (1 + x * x * _CUBIC * 3) * _SQRT_TWO_BY_PI
-    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)
+    e = torch.exp(torch.clamp_max((x + x * x * x * _CUBIC) * _MINUS_TWICE, 80.0))
+    share = 1 / (1 + e)
+    return dy * (share - x * (1 + x * x * (3 * _CUBIC)) * _MINUS_TWICE * (e * share * share))

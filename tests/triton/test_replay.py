@@ -12,7 +12,13 @@ import torch
 import triton.language as tl
 
 from onefold.kernels import matmul_ref, norm_ref, random_ref, select
-from onefold.kernels.gpu.launch import jit_kernel, launch_trace, symbolic_numbers, trace_cache
+from onefold.kernels.gpu.launch import (
+    host_replay,
+    jit_kernel,
+    launch_trace,
+    symbolic_numbers,
+    trace_cache,
+)
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
 from onefold.kernels.gpu.launch.symbolic_numbers import runtime_scalars
 from onefold.kernels.gpu.launch.trace_cache import replayed
@@ -502,6 +508,36 @@ def test_copies_in_the_written_function(device, calls):
         assert torch.equal(y, flat)
     assert form.calls[-1][-5] == y.data_ptr()
     assert form.calls[-1][-3:] == (z.data_ptr(), 10, 64)
+    assert len(calls) == 1
+
+
+def test_memory_is_dropped_after_its_last_use(device, calls, monkeypatch):
+    """So a function that goes by chunks takes no more memory for more of them."""
+    made, alive = [], []
+    empty = torch.empty_strided
+
+    def allocate(shape, strides, dtype=torch.float32, **more):
+        made.append(weakref.ref(x := empty(shape, strides, dtype=dtype, **more)))
+        return x
+
+    def chunks(x):
+        total = torch.empty(8)
+        for _ in range(5):
+            part = torch.empty(8)
+            _sum.launch((1,), (x, x, part, 8), (64,))
+            _sum.launch((1,), (part, total, total, 8), (64,))
+        return total
+
+    _, form = device
+    monkeypatch.setattr(form, "run", lambda *args: alive.append(sum(x() is not None for x in made)))
+    monkeypatch.setattr(torch, "empty_strided", allocate)
+    monkeypatch.setitem(host_replay._EMPTY, "cpu", allocate)
+    run = counted(chunks, calls)
+    run(torch.rand(8))
+    for replay in ("once", "written"):
+        alive.clear()
+        run(torch.rand(8))
+        assert max(alive) == 2, replay
     assert len(calls) == 1
 
 

@@ -39,6 +39,7 @@ from .launch_trace import (
     LaunchTrace,
     MemoryRef,
     NotTraceable,
+    Step,
     Traced,
 )
 from .symbolic_numbers import Number
@@ -76,6 +77,28 @@ class Replay:
         members: Sequence[object] = result if type(result) is tuple else (result,)
         for x in members:
             self.results.append(None if x is None else self._result(trace.memory_ref(x)))
+        self.made, self.dead = self._lives()
+
+    def _lives(self) -> tuple[list[list[int]], list[list[int]]]:
+        """What is allocated before each step, and at the end, and what is dropped after each.
+
+        Memory is dropped where more is allocated later, which may then be at its place.
+        """
+        kept = {place.source for place in self.results if place is not None}
+        made: list[list[int]] = [[] for _ in range(len(self.steps) + 1)]
+        dead: list[list[int]] = [[] for _ in self.steps]
+        last: dict[int, int] = {}
+        for index, step in enumerate(self.steps):
+            for number in sorted(_sources(step)):
+                if number >= self.given and number not in last:
+                    made[index].append(number)
+                last[number] = index
+        made[-1] = [n for n in range(self.given, len(self.places)) if n not in last]
+        latest = max((index for index, numbers in enumerate(made) if numbers), default=0)
+        for number, index in last.items():
+            if number >= self.given and number not in kept and index < latest:
+                dead[index].append(number)
+        return made, dead
 
     def _result(self, place: MemoryRef) -> MemoryRef:
         """The place of a result. A result that is a whole allocation is allocated in its layout."""
@@ -92,35 +115,46 @@ class Replay:
         self, tensors: Sequence[Tensor], args: Sequence[object]
     ) -> tuple[object, list[Compiled]]:
         """The function's result for these arguments, and the compiled forms."""
-        sources = list(tensors)
-        for place in self.places[self.given :]:
-            sources.append(
-                torch.empty_strided(
-                    place.shape, place.strides, dtype=place.dtype, device=self.device
-                )
-            )
+        sources: list[Tensor | None] = [*tensors, *[None] * (len(self.places) - self.given)]
         forms: list[Compiled] = []
-        for step in self.steps:
-            if isinstance(step, Copy):
-                self._at(step.target, sources).copy_(self._at(step.source, sources))
-                continue
-            if not isinstance(step, Launch):
-                step()
-                continue
-            given = [self._given(x, sources, args) for x in step.args]
-            form = step.kernel.launch(step.grid, given, step.constants, *step.options)
+        for index, step in enumerate(self.steps):
+            self._allocate(index, sources)
+            form = self._do(step, sources, args)
             if form is not None:  # as in the interpreter
                 forms.append(form)
+            for number in self.dead[index]:
+                sources[number] = None
+        self._allocate(-1, sources)
         found = [None if place is None else self._at(place, sources) for place in self.results]
         return tuple(found) if self.several else found[0], forms
 
-    def _given(self, x: Traced, sources: Sequence[Tensor], args: Sequence[object]) -> Argument:
+    def _allocate(self, index: int, sources: list[Tensor | None]) -> None:
+        for number in self.made[index]:
+            _, _, shape, strides, dtype = self.places[number]
+            sources[number] = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+
+    def _do(
+        self, step: Step, sources: Sequence[Tensor | None], args: Sequence[object]
+    ) -> Compiled | None:
+        if isinstance(step, Copy):
+            self._at(step.target, sources).copy_(self._at(step.source, sources))
+            return None
+        if not isinstance(step, Launch):
+            step()
+            return None
+        given = [self._given(x, sources, args) for x in step.args]
+        return step.kernel.launch(step.grid, given, step.constants, *step.options)
+
+    def _given(
+        self, x: Traced, sources: Sequence[Tensor | None], args: Sequence[object]
+    ) -> Argument:
         if isinstance(x, MemoryRef):
             return self._at(x, sources)
         return x.of(args) if isinstance(x, Number) else x
 
-    def _at(self, place: MemoryRef, sources: Sequence[Tensor]) -> Tensor:
+    def _at(self, place: MemoryRef, sources: Sequence[Tensor | None]) -> Tensor:
         source = sources[place.source]
+        assert source is not None, "memory is used after it was dropped"
         if place == self.places[place.source]:
             return source
         offset = source.storage_offset() * source.itemsize + place.offset
@@ -200,18 +234,11 @@ class Replay:
         for parameter, name in zip(parameters, self.names, strict=False):
             if name[0] == "(":
                 yield f"{name} = {parameter}"
-        launches = [step for step in self.steps if isinstance(step, Launch)]
-        read = {x.source for step in launches for x in step.args if isinstance(x, MemoryRef)}
         for number in range(self.given):
             yield f"a{number} = x{number}.data_ptr()"
         if self.given:
             bits = " | ".join(f"a{number}" for number in range(self.given))
             yield f"if ({bits}) & {ALIGNMENT - 1}" + otherwise
-        for number, place in enumerate(self.places[self.given :], self.given):
-            values[f"layout{number}"] = place.shape, place.strides, place.dtype
-            yield f"x{number} = empty(*layout{number})"
-            if number in read:
-                yield f"a{number} = x{number}.data_ptr()"
         yield from self._runs(values, forms)
         found = ", ".join(map(self._found, self.results))
         yield f"return ({found},)" if self.several else f"return {found}"
@@ -229,22 +256,45 @@ class Replay:
 
     def _runs(self, values: dict[str, Any], forms: Sequence[Compiled]) -> Iterator[str]:
         left = iter(forms)
+        launches = [step for step in self.steps if isinstance(step, Launch)]
+        read = {number for step in launches for number in _sources(step)}
         if forms:
             yield "s = stream(device)"
         for i, step in enumerate(self.steps):
+            yield from self._allocations(i, read, values)
             if isinstance(step, Copy):
                 yield f"{self._found(step.target)}.copy_({self._found(step.source)})"
-                continue
-            if not isinstance(step, Launch):
+            elif isinstance(step, Launch):
+                yield self._launch(i, step, next(left), values)
+            else:
                 values[f"call{i}"] = step
                 yield f"call{i}()"
-                continue
-            form = next(left)
-            values[f"run{i}"] = form.run
-            values[f"form{i}"], values[f"data{i}"] = form.function, form.packed_metadata
-            args = [_argument(arg, f"v{i}_{j}", values) for j, arg in enumerate(step.all_args)]
-            grid = ", ".join(map(str, jit_kernel.three(step.grid)))
-            yield f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
+            if self.dead[i]:
+                yield "del " + ", ".join(f"x{number}" for number in self.dead[i])
+        yield from self._allocations(-1, read, values)
+
+    def _allocations(self, index: int, read: set[int], values: dict[str, Any]) -> Iterator[str]:
+        for number in self.made[index]:
+            place = self.places[number]
+            values[f"layout{number}"] = place.shape, place.strides, place.dtype
+            yield f"x{number} = empty(*layout{number})"
+            if number in read:
+                yield f"a{number} = x{number}.data_ptr()"
+
+    def _launch(self, i: int, step: Launch, form: Compiled, values: dict[str, Any]) -> str:
+        values[f"run{i}"] = form.run
+        values[f"form{i}"], values[f"data{i}"] = form.function, form.packed_metadata
+        args = [_argument(arg, f"v{i}_{j}", values) for j, arg in enumerate(step.all_args)]
+        grid = ", ".join(map(str, jit_kernel.three(step.grid)))
+        return f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
+
+
+def _sources(step: Step) -> set[int]:
+    """The numbers of the memory that a step uses."""
+    if isinstance(step, Copy):
+        return {step.source.source, step.target.source}
+    args = step.args if isinstance(step, Launch) else ()
+    return {x.source for x in args if isinstance(x, MemoryRef)}
 
 
 def _argument(arg: object, name: str, values: dict[str, Any]) -> str:
