@@ -24,7 +24,6 @@ _ALIGNMENT = 16  # bytes, of each row's address
 # Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
 _LEAST = 256
 _WORK = 2**32
-_SHORT = 1024  # terms of a sum after which an epilogue takes as long as the product
 _SHARED = 231424  # bytes that a program may share, but for a few for barriers
 
 
@@ -62,9 +61,9 @@ def _persistent(
         of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
     else:
         of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
-    # In parts, so that the results take less room and another stage fits; an epilogue also takes
-    # fewer registers.
-    PARTS: tl.constexpr = 4 if CHAIN is not None or x is not None else 2
+    # In parts, so that the results take less room and another stage fits. Those of the largest tile
+    # also take fewer registers, where an epilogue reads tensors.
+    PARTS: tl.constexpr = 4 if BN > 128 and (CHAIN is not None or x is not None) else 2
     of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // PARTS])
     tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
     for tile in tl.range(
@@ -148,18 +147,6 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
-def overlapped(p: Pair, y: Tensor, tile: Tile) -> Tile:
-    """The tile for a product with an epilogue that reads or keeps tensors.
-
-    Where sums are short, half of the tile: two programs share a multiprocessor, and one multiplies
-    while the other moves what its epilogue needs.
-    """
-    short = p.k <= _SHORT and (tile.m, tile.n) == (128, 256) and not tile.specialized
-    if not short or count(p.m, p.n, tile) < 2 * _processors(p.a.device.index):
-        return tile
-    return Tile(128, 128, tile.k, 4, 3 if y.element_size() == 2 else 2)
-
-
 def _stages(tile: Tile, size: int, out: int) -> int:
     """The tile's stages, or as many as fit beside the results, of which half a tile is shared."""
     left = _SHARED - tile.m * (tile.n // 2) * out
@@ -172,8 +159,7 @@ def run(
 ) -> None:  # fmt: skip
     """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
     give_scratch()
-    resident = 2 if tile.warps == 4 and (tile.m, tile.n) == (128, 128) else 1
-    programs = programs or resident * _processors(p.a.device.index)
+    programs = programs or _processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
