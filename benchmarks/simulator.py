@@ -83,7 +83,8 @@ class Measured:
         self.times: list[float] = []
 
     def turn(self) -> None:
-        """Time a few steps on both ranks."""
+        """Time a few steps on both ranks, as of a training that goes on."""
+        self.graph(*self._inputs)  # after what other probes have done, as they do
         start = time.perf_counter()
         for _ in range(self._count):
             self.graph(*self._inputs)

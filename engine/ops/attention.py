@@ -74,14 +74,18 @@ class AttendsGrad(Op):
         return 1.25 * share_of_pairs(required(inputs[2]).shape[-2], attrs)
 
 
+_TILE = 64  # queries or keys: about as many as the tiles of most kernels have
+
+
 def share_of_pairs(keys: float, pairs: object) -> float:
-    """The share of all pairs of a query and a key that kernels compute.
+    """The share of all pairs of a query and a key that kernels compute: whole tiles of them.
 
     `pairs` is a `Pairs` or has its fields. Queries are taken to be as many as keys.
     """
     causal, window = getattr(pairs, "causal", False), getattr(pairs, "window", 0)
-    near = window * (1 if causal else 2) / max(keys, 1) if window else 1.0
-    return min(near, 0.5 if causal else 1.0)
+    edge = _TILE / max(keys, 1)  # of the tiles at the edge of what is seen
+    near = window * (1 if causal else 2) / max(keys, 1) + edge if window else 1.0
+    return min(near, 0.5 * (1.0 + edge) if causal else 1.0, 1.0)
 
 
 def kept_of(q: Meta, shape: Sequence[int]) -> Meta:

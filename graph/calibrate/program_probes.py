@@ -18,7 +18,7 @@ from ..ir import ProgramStep, Run
 from ..simulator import simulate
 from ..simulator.step_costs import StepCosts
 from .sample_step import OptimizerStep, sample_step
-from .turns import Probe, Repeated, agreed, usual
+from .turns import Probe, Repeated, agreed, average
 
 _WIDTHS = (128, 256)  # of the transformers whose steps are timed
 _TIMES = 2  # that a program runs in a turn
@@ -58,8 +58,8 @@ class Watched:
         return timed
 
     def steps(self) -> Iterator[tuple[ProgramStep, float]]:
-        """The steps with the usual seconds of each."""
-        return ((step, usual(self._taken[key])) for key, step in self._steps.items())
+        """The steps with the average seconds of each: a program takes as long as they together."""
+        return ((step, average(self._taken[key])) for key, step in self._steps.items())
 
 
 class ProgramProbes:

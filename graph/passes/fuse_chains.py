@@ -114,7 +114,7 @@ def refusal(step: ProgramStep) -> str:
 
 
 def _stand_in(meta: Meta) -> torch.Tensor:
-    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
+    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype, device="cpu")
 
 
 def _with_note(groups: Groups, index: int, step: ProgramStep) -> ProgramStep:

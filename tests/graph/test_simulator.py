@@ -216,15 +216,17 @@ class Step(nn.Graph):
 
 
 @pytest.mark.parametrize(
-    ("window", "causal", "share"), [(0, False, 1), (0, True, 1 / 2), (8, True, 1 / 8)]
+    ("window", "causal", "share"),
+    # With whole tiles of 64 at the edge of what is seen.
+    [(0, False, 1), (0, True, (1 + 64 / 256) / 2), (8, True, (8 + 64) / 256)],
 )
 def test_attention_takes_as_long_as_the_pairs_that_are_computed(window, causal, share, world):
     """Model flop count all pairs, and the gradient makes the scores again."""
     p = flow.placement("cpu", [0])
-    q = flow.randn(1, 2, 64, 32, placement=p, sbp=B)
+    q = flow.randn(1, 2, 256, 32, placement=p, sbp=B)
     slow = replace(PLAIN, peak={torch.float32: 1e6})
     model = nn.Linear(32, 32, placement=p, sbp=B)
-    flop = 4 * 2 * 64 * 64 * 32
+    flop = 4 * 2 * 256 * 256 * 32
 
     class Attention(nn.Graph):
         def __init__(self, trains):

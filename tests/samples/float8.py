@@ -8,8 +8,9 @@ from onefold.engine.names import names
 from onefold.testing import Sample, T
 
 E5M2 = torch.float8_e5m2
-# Tensor cores before Blackwell add the products of a block with 14 bits.
-TOL = 5e-4 if torch.cuda.is_available() else 1e-5
+# Tensor cores before Blackwell add the products of a block with 14 bits: of sums of about 10 they
+# are off by up to 2.5e-3.
+TOL = 2.5e-3 if torch.cuda.is_available() else 1e-5
 
 
 def spread(scales: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> torch.Tensor:

@@ -184,7 +184,7 @@ def supported(arg: object) -> bool:
 def stand_in(arg: Any) -> Any:
     """Without elements; a tensor without dims promotes like a number, so it stays one."""
     if isinstance(arg, Tensor):
-        return torch.ones((0,) if arg.ndim else (), dtype=arg.dtype)
+        return torch.ones((0,) if arg.ndim else (), dtype=arg.dtype, device="cpu")
     return arg
 
 
