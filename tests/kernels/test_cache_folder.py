@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import triton
+import tuned_forms
 from source_tree import REPO
 from triton import knobs
 from triton.runtime import cache as triton_cache
@@ -13,6 +14,7 @@ from triton.runtime import cache as triton_cache
 import onefold as flow
 from onefold.errors import OnefoldValueError
 from onefold.kernels.aot import cache_folder, fill_cache
+from onefold.kernels.tune.__main__ import chosen
 from onefold.testing import form_cache
 
 PROGRAM = """
@@ -88,6 +90,14 @@ def test_the_command_runs_programs(tmp_path):
     assert "MiB in" in done.stdout
     assert not list(folder.rglob("*.ttir")) and not list(folder.rglob("*.source"))
     assert len(list(folder.rglob("*.cubin"))) == 2
+
+
+def test_the_forms_that_the_tuner_measures():
+    """About one for each configuration; some are alike, and some have a kernel beside."""
+    words = "softmax", "bfloat16", "8192x1024"
+    entries = chosen(*([word] for word in words))
+    count = sum(len(tuned.allowed(dtype, tuned.shapes[name])) for tuned, dtype, name in entries)
+    assert count / 2 < len(form_cache.forms_of(lambda: tuned_forms.main(*words))) < 2 * count
 
 
 def test_the_programs_of_the_benchmarks_are_there(tmp_path, monkeypatch):
