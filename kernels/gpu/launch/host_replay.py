@@ -39,8 +39,8 @@ from .launch_trace import (
     LaunchTrace,
     MemoryRef,
     NotTraceable,
-    Step,
     Traced,
+    TraceStep,
 )
 from .symbolic_numbers import Number
 
@@ -134,7 +134,7 @@ class Replay:
             sources[number] = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
 
     def _do(
-        self, step: Step, sources: Sequence[Tensor | None], args: Sequence[object]
+        self, step: TraceStep, sources: Sequence[Tensor | None], args: Sequence[object]
     ) -> Compiled | None:
         if isinstance(step, Copy):
             self._at(step.target, sources).copy_(self._at(step.source, sources))
@@ -289,7 +289,7 @@ class Replay:
         return f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
 
 
-def _sources(step: Step) -> set[int]:
+def _sources(step: TraceStep) -> set[int]:
     """The numbers of the memory that a step uses."""
     if isinstance(step, Copy):
         return {step.source.source, step.target.source}

@@ -89,7 +89,7 @@ class Copy(NamedTuple):
     target: MemoryRef
 
 
-Step: TypeAlias = Launch | Copy | Callable[[], object]  # the last is called before a launch
+TraceStep: TypeAlias = Launch | Copy | Callable[[], object]  # the last is called before a launch
 
 
 class FakeTensor(Tensor):
@@ -128,7 +128,7 @@ class LaunchTrace(TorchDispatchMode):
         on_device = tensors[0] if tensors else torch.empty(0, device=device)
         self.device, self.index = on_device.device, on_device.get_device()
         self.places: list[MemoryRef] = []  # of the arguments, then of the allocations
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.guarded: list[tuple[Callable[[], object], object]] = []
         self._sources: dict[int, int] = {}  # by storage
         self._kept: list[Tensor] = []  # keeps storages alive, so that no address is used twice
