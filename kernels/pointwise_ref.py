@@ -316,7 +316,7 @@ def leaky_relu_backward(dy: torch.Tensor, x: torch.Tensor, slope: float) -> torc
 
 
 _SQRT_HALF = math.sqrt(0.5)
-_MINUS_TWICE = -2 * math.sqrt(2 / math.pi)
+_SQRT_TWO_BY_PI = math.sqrt(2 / math.pi)
 _BELL = 1 / math.sqrt(2 * math.pi)
 _CUBIC = 0.044715
 
@@ -340,8 +340,9 @@ def _gelu_by_erf(x: torch.Tensor) -> torch.Tensor:
 
 @expression()
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """The approximation of gelu: (1 + tanh(z)) / 2 is 1 / (1 + e^(-2 z)), which costs less."""
-    return x / (1 + torch.exp(torch.clamp_max((x + x * x * x * _CUBIC) * _MINUS_TWICE, 80.0)))
+    """The approximation of gelu, whose (1 + tanh(z)) / 2 is the sigmoid of 2 z."""
+    z = (x + x * x * x * _CUBIC) * (-2 * _SQRT_TWO_BY_PI)
+    return x / (1 + torch.exp(torch.clamp_max(z, 80.0)))
 
 
 @expression(name="gelu_backward")
@@ -353,6 +354,8 @@ def _gelu_by_erf_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 @expression()
 def gelu_tanh_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The gradient of the approximation."""
-    e = torch.exp(torch.clamp_max((x + x * x * x * _CUBIC) * _MINUS_TWICE, 80.0))
+    z = (x + x * x * x * _CUBIC) * (-2 * _SQRT_TWO_BY_PI)
+    e = torch.exp(torch.clamp_max(z, 80.0))
     share = 1 / (1 + e)
-    return dy * (share - x * (1 + x * x * (3 * _CUBIC)) * _MINUS_TWICE * (e * share * share))
+    slope = (1 + x * x * (3 * _CUBIC)) * (2 * _SQRT_TWO_BY_PI)
+    return dy * (share + x * slope * (e * share * share))

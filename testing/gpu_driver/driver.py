@@ -26,7 +26,7 @@ from ...kernels import cross_entropy_ref, gather_scatter_ref, indexing_ref, sele
 from ...kernels.aot.compile_kernel import GPUS, compile_source
 from ...kernels.aot.facts import SHARED
 from ...kernels.gpu.launch import configs, host_replay, jit_kernel, registry, trace_cache
-from ...kernels.gpu.launch.stable_key import reached
+from ...kernels.gpu.launch.stable_key import reachable
 from ...optim import clip
 from .graph_capture import CapturedGraph, DriverCapturer, launch_of
 from .launch_checks import RANGES, Form, form_faults, launch_faults
@@ -248,7 +248,7 @@ class _Loaded:
 
     def checked(self, depth: Depth) -> tuple[Form, list[str]]:
         """The form, and what is wrong with it; compiled so far."""
-        facts, scratch, faults = None, 0, [*_namesakes(self.source)]
+        facts, scratch, faults = None, 0, [*_name_clashes(self.source)]
         self.operations = []
         try:
             if depth == "binary":
@@ -321,10 +321,10 @@ def _empty_strided(*layout: Any) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype)
 
 
-def _namesakes(source: ASTSource) -> Iterator[str]:
+def _name_clashes(source: ASTSource) -> Iterator[str]:
     """Functions of one name that a form calls: Triton compiles the first of them for all."""
     found: dict[str, str] = {}
-    for function in reached([source.fn, *source.constants.values()]):
+    for function in reachable([source.fn, *source.constants.values()]):
         if found.setdefault(function._fn_name, function.cache_key) != function.cache_key:
             yield f"calls several functions of the name {function._fn_name}"
 

@@ -77,28 +77,28 @@ class Replay:
         members: Sequence[object] = result if type(result) is tuple else (result,)
         for x in members:
             self.results.append(None if x is None else self._result(trace.memory_ref(x)))
-        self.made, self.dead = self._lives()
+        self.allocated, self.freed = self._lifetimes()
 
-    def _lives(self) -> tuple[list[list[int]], list[list[int]]]:
-        """What is allocated before each step, and at the end, and what is dropped after each.
+    def _lifetimes(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The memory allocated before each step, and at the end, and that freed after each step.
 
-        Memory is dropped where more is allocated later, which may then be at its place.
+        Memory is freed only where more is allocated later, which can then reuse it.
         """
         kept = {place.source for place in self.results if place is not None}
-        made: list[list[int]] = [[] for _ in range(len(self.steps) + 1)]
-        dead: list[list[int]] = [[] for _ in self.steps]
+        allocated: list[list[int]] = [[] for _ in range(len(self.steps) + 1)]
+        freed: list[list[int]] = [[] for _ in self.steps]
         last: dict[int, int] = {}
         for index, step in enumerate(self.steps):
             for number in sorted(_sources(step)):
                 if number >= self.given and number not in last:
-                    made[index].append(number)
+                    allocated[index].append(number)
                 last[number] = index
-        made[-1] = [n for n in range(self.given, len(self.places)) if n not in last]
-        latest = max((index for index, numbers in enumerate(made) if numbers), default=0)
+        allocated[-1] = [n for n in range(self.given, len(self.places)) if n not in last]
+        latest = max((index for index, numbers in enumerate(allocated) if numbers), default=0)
         for number, index in last.items():
             if number >= self.given and number not in kept and index < latest:
-                dead[index].append(number)
-        return made, dead
+                freed[index].append(number)
+        return allocated, freed
 
     def _result(self, place: MemoryRef) -> MemoryRef:
         """The place of a result. A result that is a whole allocation is allocated in its layout."""
@@ -122,14 +122,14 @@ class Replay:
             form = self._do(step, sources, args)
             if form is not None:  # as in the interpreter
                 forms.append(form)
-            for number in self.dead[index]:
+            for number in self.freed[index]:
                 sources[number] = None
         self._allocate(-1, sources)
         found = [None if place is None else self._at(place, sources) for place in self.results]
         return tuple(found) if self.several else found[0], forms
 
     def _allocate(self, index: int, sources: list[Tensor | None]) -> None:
-        for number in self.made[index]:
+        for number in self.allocated[index]:
             _, _, shape, strides, dtype = self.places[number]
             sources[number] = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
 
@@ -154,7 +154,7 @@ class Replay:
 
     def _at(self, place: MemoryRef, sources: Sequence[Tensor | None]) -> Tensor:
         source = sources[place.source]
-        assert source is not None, "memory is used after it was dropped"
+        assert source is not None, "memory is used after it was freed"
         if place == self.places[place.source]:
             return source
         offset = source.storage_offset() * source.itemsize + place.offset
@@ -269,12 +269,12 @@ class Replay:
             else:
                 values[f"call{i}"] = step
                 yield f"call{i}()"
-            if self.dead[i]:
-                yield "del " + ", ".join(f"x{number}" for number in self.dead[i])
+            if self.freed[i]:
+                yield "del " + ", ".join(f"x{number}" for number in self.freed[i])
         yield from self._allocations(-1, read, values)
 
     def _allocations(self, index: int, read: set[int], values: dict[str, Any]) -> Iterator[str]:
-        for number in self.made[index]:
+        for number in self.allocated[index]:
             place = self.places[number]
             values[f"layout{number}"] = place.shape, place.strides, place.dtype
             yield f"x{number} = empty(*layout{number})"

@@ -18,20 +18,20 @@ from triton.runtime.jit import JITCallable
 
 def settle_keys(values: Iterable[object]) -> None:
     """Compute the keys of the Triton functions among these values, those that they call first."""
-    for function in reached(values):
+    for function in reachable(values):
         _ = function.cache_key
 
 
-def reached(values: Iterable[object]) -> Iterator[JITCallable]:
+def reachable(values: Iterable[object]) -> Iterator[JITCallable]:
     """The Triton functions among these values and those that they call, which come first."""
-    return _reached(values, set())
+    return _reachable(values, set())
 
 
-def _reached(values: Iterable[object], met: set[int]) -> Iterator[JITCallable]:
+def _reachable(values: Iterable[object], met: set[int]) -> Iterator[JITCallable]:
     for value in values:
         if isinstance(value, JITCallable) and id(value) not in met:
             met.add(id(value))
-            yield from _reached(_called(value.fn), met)
+            yield from _reachable(_called(value.fn), met)
             yield value
 
 
