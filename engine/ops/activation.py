@@ -47,10 +47,7 @@ def _sigmoid_backward(dy: Tensor, y: Tensor) -> Tensor:
     return dy * (1 - y) * y
 
 
-@elementwise(torch.sigmoid, out=True, gradient=_sigmoid_backward, passes=INCREASING)
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))"""
-    return reciprocal(1 + exp(-input))
+sigmoid = torch_function(torch.sigmoid, _sigmoid_backward, passes=INCREASING)
 
 
 @gradient_kernel(aten("tanh_backward"), second=lambda y: y * -2)
@@ -79,7 +76,7 @@ def _silu_backward(dy: Tensor, input: Tensor) -> Tensor:
 @elementwise(_nn.silu, gradient=_silu_backward)
 def silu(input: Tensor) -> Tensor:
     """x * sigmoid(x)"""
-    return input / (1 + exp(-input))
+    return input * sigmoid(input)
 
 
 def _mish_second(x: Tensor) -> Tensor:

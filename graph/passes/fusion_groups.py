@@ -12,6 +12,7 @@ from ...engine.meta import Meta
 from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
 from ...engine.ops.matmul import MatrixOp, RowsProduct, RowsSum
+from ...engine.ops.norm import NormGradOp, NormOp
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
 from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
@@ -99,11 +100,15 @@ class Groups:
         pointwise = is_pointwise(step)
         why = self.refuses(step) if pointwise else "no pointwise step"
         makers = dict.fromkeys(self._makers(step))
+        for maker in makers:
+            if isinstance(step.op, NormOp | NormGradOp) and self._is_widened(maker):
+                self._cast_apart(maker)
         combined: list[Group] = []
         for maker in makers if not why else ():
             group = self.of[maker]
             against = self._against(group, self.steps[maker], step)
-            if not against and self._ends_by_widening(combined, group, maker):
+            ends = any(each.product is not None for each in combined) and group not in combined
+            if not against and ends and self._is_widened(maker):
                 group = self._cast_apart(maker)
             together = [*combined, group] if group not in combined else combined
             against = against or self._too_large(together, index)
@@ -124,16 +129,15 @@ class Groups:
             self.of.update(dict.fromkeys(joined.indices, joined))
             self._maker[step.outputs[0].number] = index
 
-    def _ends_by_widening(self, combined: Sequence[Group], group: Group, maker: int) -> bool:
-        """Whether another product has the step for its end, and this one a widening cast.
+    def _is_widened(self, maker: int) -> bool:
+        """Whether the step is a widening cast of a product, read once and the product's only end.
 
-        The value is narrower before the cast, which is then done where it is read.
+        The value is narrower before the cast, which is better done where it is read.
         """
-        if group.product is None or all(each.product is None for each in combined):
-            return False
-        step = self.steps[maker]
+        step, group = self.steps[maker], self.of[maker]
         alone = group.members == [maker] and self.uses[step.outputs[0].number] == 1
-        return group not in combined and alone and isinstance(step.op, Cast) and _widens(step)
+        cast = isinstance(step.op, Cast) and _widens(step)
+        return group.product is not None and group.reader is None and alone and cast
 
     def _cast_apart(self, maker: int) -> Group:
         """The cast that is the end of a product as a group of its own."""
@@ -183,6 +187,9 @@ class Groups:
             return False
         taken = self._only_for(last, group)
         rest = Group([m for m in group.members if m not in taken], step, None, group.product)
+        kept = self.uses[maker.outputs[0].number] > 1
+        if kept and rest.members:
+            return False  # it is written where it is made, so that it is read as narrow as it is
         wanted = {value.number for value in self.outputs(group)} - {maker.outputs[0].number}
         if {value.number for value in self.outputs(rest)} != wanted:
             return False  # more would be written than now

@@ -19,7 +19,7 @@ from triton.runtime.cache import get_cache_manager
 
 from ..gpu.launch import configs
 from ..gpu.launch.aot_cases import TARGETS, Case
-from ..gpu.launch.jit_kernel import INTERPRETED
+from ..gpu.launch.jit_kernel import INTERPRETED, compiler_options
 from ..gpu.launch.registry import all_tuned, listed
 from ..gpu.launch.stable_key import settle_keys
 from .facts import Facts, of_amd, of_nvidia
@@ -67,11 +67,8 @@ def facts_of(case: Case, target: str) -> Facts:
 
     Earlier results are taken from Triton's cache.
     """
-    options = {
-        "num_warps": case.warps,
-        "num_stages": case.stages,
-        "enable_fp_fusion": case.fused,
-    }
+    resident = 0 if target.startswith("gfx") else case.resident
+    options = compiler_options(case.warps, case.stages, case.fused, resident)
     return compile_source(source_of(case, target), target, options)[1]
 
 

@@ -19,6 +19,7 @@ from onefold.engine.sbp import parse
 from onefold.kernels import attention_ref, packed_attention_ref, random_ref, select
 from onefold.kernels.attention_ref import Dropped, Pairs
 from onefold.kernels.gpu.attention import attention_config, attention_kernels as gpu
+from onefold.kernels.gpu.attention.attention_config import Sizes
 from onefold.kernels.gpu.attention.attention_kernels import Form, Heads, attend, attend_grad
 from onefold.kernels.gpu.launch import configs
 from onefold.testing.manual_layouts import make_global, make_local
@@ -56,7 +57,7 @@ def test_flash(causal, dtype):
 @pytest.mark.parametrize("specialized", [0, 1])
 def test_tiles_copied_by_the_hardware(monkeypatch, causal, specialized):
     """Also those of several heads that share their keys."""
-    tile = attention_config.Sizes(16, 16, 4, 2, specialized)
+    tile = Sizes(16, 16, 4, 2, specialized)
     monkeypatch.setattr(gpu, "_copied", lambda *_: True)
     monkeypatch.setattr(gpu, "sizes_of", lambda *_: tile)
     q, dy = (make(2, 4, 37, 24, dtype=torch.bfloat16) for _ in range(2))
@@ -79,12 +80,27 @@ def test_packed_tiles_copied_by_the_hardware(monkeypatch):
 
 def test_tiles_on_hopper():
     """Two groups of warps have rows of their own; specialized tiles are only tried."""
-    rule = partial(attention_config.by_rule, kind="half", features=128, queries=4096, keys=4096)
-    made = {work: rule(work, form="plain", arch="sm_90", copied=True) for work in gpu.WORK}
-    assert made["forward"] == (128, 128, 8, 3, 0)
-    assert made["keys"] == (64, 128, 8, 2, 0)
+    rule = partial(
+        attention_config.by_rule, kind="half", queries=4096, keys=4096, form="plain", arch="sm_90"
+    )
+    made = {work: rule(work, features=128, copied=True) for work in gpu.WORK}
+    assert made["forward"] == Sizes(128, 128, 8, 3)
+    assert made["keys"] == Sizes(64, 128, 8, 2)
     assert all(tile.keys if work == "keys" else tile.queries for work, tile in made.items())
-    assert rule("keys", form="plain", arch="sm_90") == (32, 128, 8, 2, 0)
+    assert rule("keys", features=128) == Sizes(32, 128, 8, 2)
+
+
+def test_programs_that_share_a_processor(monkeypatch):
+    """Tiles of 64 features are small: other programs work while one waits. They have one group."""
+    made = [
+        attention_config.by_rule(work, "half", 64, 4096, 4096, "plain", "sm_90", True)
+        for work in gpu.WORK
+    ]
+    assert all(tile.warps == 4 and tile.queries * tile.keys <= 64 * 64 for tile in made)
+    assert [tile.resident for tile in made] == [5, 0, 4]
+    monkeypatch.setattr(attention_config, "architecture", lambda: "sm_90")
+    tried = attention_config.sizes_allowed("keys", "half", 64, 4096)
+    assert {0, 4} <= {tile.resident for tile in tried}
 
 
 def test_layouts():

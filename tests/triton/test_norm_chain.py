@@ -11,7 +11,8 @@ from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import triton_kernel
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
-SHAPES = [((5, 7), (7,)), ((2, 3, 130), (130,)), ((40, 2, 3), (2, 3))]
+# The last has rows that are loaded by 16 bytes.
+SHAPES = [((5, 7), (7,)), ((2, 3, 130), (130,)), ((40, 2, 3), (2, 3)), ((9, 768), (768,))]
 SUM = Chain(2, (Link(torch.add, (At(0), At(1))),), (2,))
 LOW = Chain(1, (Link(pointwise_ref.cast, (At(0), torch.bfloat16)),), (1,))
 MIXED = Chain(
@@ -100,11 +101,12 @@ def test_gradients(launched, dtype, shape, last):
         check(chain, *(dy, rest, x, w, mean, rstd, more, x))
 
 
-def test_narrow_gradients_are_widened_as_they_are_loaded(launched):
-    dy, x, rest, w = *drawn(torch.bfloat16, (9, 33)), *drawn(torch.float32, (9, 33), (9, 33), (33,))
+@pytest.mark.parametrize("n", [33, 768])
+def test_narrow_gradients_are_widened_as_they_are_loaded(launched, n):
+    dy, x, rest, w = *drawn(torch.bfloat16, (9, n)), *drawn(torch.float32, (9, n), (9, n), (n,))
     wide = Chain(1, (Link(pointwise_ref.cast, (At(0), torch.float32)),), (1,))
     total = Chain(2, (Link(torch.add, (At(0), At(1))),), (2,))
-    own = (At(0), At(1), (33,), 1e-5)
+    own = (At(0), At(1), (n,), 1e-5)
     check(NormChain(norm_ref.rms_norm_grad, own, wide, total), dy, x, w, rest)
     assert launched == ["_norm_grad_chain"]
 

@@ -531,7 +531,7 @@ def test_memory_is_dropped_after_its_last_use(device, calls, monkeypatch):
     _, form = device
     monkeypatch.setattr(form, "run", lambda *args: alive.append(sum(x() is not None for x in made)))
     monkeypatch.setattr(torch, "empty_strided", allocate)
-    monkeypatch.setitem(host_replay._EMPTY, "cpu", allocate)
+    monkeypatch.setitem(host_replay._EMPTY, torch.empty(0).device.type, allocate)
     run = counted(chunks, calls)
     run(torch.rand(8))
     for replay in ("once", "written"):

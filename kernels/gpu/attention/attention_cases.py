@@ -63,7 +63,7 @@ def _cases(
         Case(
             kernel, _types(kernel, dtype, mask, packed, drawn),
             (*form, sizes.queries, sizes.keys, *tiles, tma, int(tma and sizes.specialized)),
-            sizes.warps, sizes.stages, targets=tuple(targets),
+            sizes.warps, sizes.stages, resident=sizes.resident, targets=tuple(targets),
             why="" if len(targets) == len(TARGETS) else _WHY
         )
         for sizes, targets in by.items()
@@ -86,6 +86,7 @@ CASES = [
     *_cases("forward", "bf16", 128, tma=True),
     *_cases("forward", "bf16", 128, packed=True, tma=True),
     *_cases("forward", "bf16", 128, tma=True, tile=Sizes(128, 128, 4, 2, specialized=1)),
+    *_cases("queries", "bf16", 64, tma=True),
     *_cases("queries", "bf16", 128, tma=True),
     *_cases("keys", "bf16", 64, tma=True),
     *_cases("keys", "bf16", 128, tma=True),

@@ -16,7 +16,8 @@ COPIES = ("sm_90",)  # where tiles are copied by TMA
 class Sizes(NamedTuple):
     """The queries and keys of a tile, and the warps and pipeline stages of a program.
 
-    In a `specialized` program other warps copy the tiles, where they are copied by TMA.
+    In a `specialized` program other warps copy the tiles, where they are copied by TMA. So many
+    `resident` programs share a multiprocessor, if it is not 0; see `Kernel.launch`.
     """
 
     queries: int
@@ -24,6 +25,7 @@ class Sizes(NamedTuple):
     warps: int
     stages: int
     specialized: int = 0
+    resident: int = 0
 
 
 # By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
@@ -37,9 +39,11 @@ _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
 # Where tiles are copied by TMA, and not by threads: by the work, the widest of the features, and
 # the form. Two groups of four warps have keys or queries of their own, whatever their number.
 _COPIED = {
+    ("forward", 64, "plain"): Sizes(64, 64, 4, 2, resident=5),
+    ("queries", 64, "plain"): Sizes(64, 32, 4, 3),
+    ("keys", 64, "plain"): Sizes(32, 64, 4, 2, resident=4),
     ("forward", 128, "plain"): Sizes(128, 128, 8, 3),
     ("forward", 128, "packed"): Sizes(128, 128, 8, 3),
-    ("keys", 64, "plain"): Sizes(64, 128, 8, 2),
     ("keys", 128, "plain"): Sizes(64, 128, 8, 2),
 }
 # For what would spill registers there. By the work, the widest of the features, and what takes
@@ -146,6 +150,8 @@ def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Size
         for keys in lengths:
             for warps in (4, 8):
                 found += [Sizes(queries, keys, warps, stages) for stages in (1, 2, 3)]
+            if copied and queries * keys <= 64 * 64:
+                found += [Sizes(queries, keys, 4, stages, resident=4) for stages in (2, 3)]
     if copied and work != "queries":
         found += [Sizes(*sizes, 4, stages, 1) for sizes in _SPECIALIZED[work] for stages in (2, 3)]
     return list(dict.fromkeys(found))

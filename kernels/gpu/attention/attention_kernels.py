@@ -159,7 +159,9 @@ def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Siz
         programs = cdiv(rows, s.queries) * batch * heads
     if copied:
         give_scratch()
-    WORK[work].launch((programs,), (*args, *numbers), constants, warps=s.warps, stages=s.stages)
+    WORK[work].launch(
+        (programs,), (*args, *numbers), constants, s.warps, s.stages, resident=s.resident
+    )
 
 
 def _copied(args: tuple[Argument, ...], h: Heads, form: Form, keys: int) -> bool:

@@ -184,7 +184,7 @@ def convolution(
     depth = channels * prod(taps) if flat else channels
     kind = kind_of(x.dtype)
     chosen = tile or tile_of("convolution", kind, v.places, outs, depth, flat)
-    bm, bn, bk, warps, stages, _ = chosen
+    bm, bn, bk, warps, stages, *_ = chosen
     grid = (cdiv(v.places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
     product.launch(grid, args, constants, warps, stages)

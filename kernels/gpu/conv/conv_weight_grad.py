@@ -167,7 +167,7 @@ def weight_grad(
         bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
         grid = (cdiv(groups * outs, bn), depth)
     else:
-        bn, bc, bk, warps, stages, _ = tile or tile_of(
+        bn, bc, bk, warps, stages, *_ = tile or tile_of(
             "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
         )
         if flat and kind == "tf32" and tile is None:

@@ -26,6 +26,7 @@ class Case:
     warps: int = 4
     stages: int = 3
     fused: bool = True
+    resident: int = 0
     targets: tuple[str, ...] = TARGETS
     why: str = ""
 
@@ -44,7 +45,8 @@ class Case:
     def __str__(self) -> str:
         types = ",".join(kind or "-" for kind in self.types)
         constants = ",".join(getattr(value, "__name__", str(value)) for value in self.constants)
-        return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
+        shared = f" {self.resident} resident" if self.resident else ""
+        return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}{shared}"
 
 
 def module_of(kernel: Kernel) -> str:

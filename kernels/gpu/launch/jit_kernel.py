@@ -29,12 +29,22 @@ from .launcher_version import StartedByTriton, is_known
 from .stable_key import settle_keys
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
+_REGISTERS = 65536  # of an NVIDIA multiprocessor; each thread gets a multiple of 8
+_LANES = 32  # threads of a warp there
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
 ON_AMD = torch.version.hip is not None
 STARTED_DIRECTLY = is_known(triton.__version__)
 INTERPRETED = bool(knobs.runtime.interpret)
 if INTERPRETED:
     import_module(f"{interpreter.__name__}.repair").apply()
+
+
+def compiler_options(warps: int, stages: int, fused: bool, resident: int) -> dict[str, int]:
+    """The options of Triton's compiler; see `Kernel.launch`."""
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
+    if resident:
+        options["maxnreg"] = _REGISTERS // (_LANES * warps * resident) // 8 * 8
+    return options
 
 
 class Kernel:
@@ -73,18 +83,20 @@ class Kernel:
         warps: int = 4,
         stages: int = 3,
         fused: bool = True,
+        resident: int = 0,
     ) -> Compiled | None:
         """Run `grid` programs and return the compiled form. A grid with a zero does nothing.
 
         `fused=False` prevents the contraction of multiplications and additions to fma, for kernels
-        whose bits must not depend on the compiler.
+        whose bits must not depend on the compiler. `resident` programs share a multiprocessor: the
+        compiler gives each so few registers that they fit.
         """
         assert len(args) + len(constants) == len(self.names), (self.names, args, constants)
         if 0 in grid:
             return None
         trace = active()
         if trace is not None:
-            trace.launched(self, grid, args, constants, (warps, stages, fused))
+            trace.launched(self, grid, args, constants, (warps, stages, fused, resident))
             return None
         if INTERPRETED:
             self.jit[grid](*args, *constants)
@@ -92,7 +104,7 @@ class Kernel:
         first = args[0]
         assert isinstance(first, Tensor), f"{self.name}: the first argument is no tensor"
         device = first.get_device()
-        key: list[object] = [device, warps, stages, fused, *constants]
+        key: list[object] = [device, warps, stages, fused, resident, *constants]
         passed: list[object] = []
         for arg, plain in zip(args, self.plain, strict=False):
             if isinstance(arg, Tensor):
@@ -108,7 +120,7 @@ class Kernel:
         if compiled is not None:
             start(compiled, grid, device, (*passed, *constants))
             return compiled
-        options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
+        options = compiler_options(warps, stages, fused, 0 if ON_AMD else resident)
         compiled = self._compiled[form] = self._compile(grid, device, (*args, *constants), options)
         return compiled
 

@@ -27,7 +27,7 @@ REPLAY = "<replay>"  # the file name of generated code that replays a trace
 
 Grid: TypeAlias = tuple[int, ...]
 Argument: TypeAlias = Tensor | int | float | None  # of a launch; constants come besides
-Options: TypeAlias = tuple[int, int, bool]  # warps, stages, fused
+Options: TypeAlias = tuple[int, int, bool, int]  # warps, stages, fused, resident
 Found = TypeVar("Found")
 
 
@@ -51,7 +51,7 @@ class Launchable(Protocol):
 
     def launch(
         self, grid: Grid, args: Sequence[Argument], constants: Sequence[object] = (),
-        warps: int = 4, stages: int = 3, fused: bool = True,
+        warps: int = 4, stages: int = 3, fused: bool = True, resident: int = 0,
     ) -> Compiled | None: ...  # fmt: skip
 
 

@@ -126,10 +126,13 @@ def product(
     cut = parts_of(kind, p.m, p.n, p.k, p.batches, tile)
     reads = end.x is not None or end.chain is not None
     # Where there are parts, the epilogue is that of their sum, and the tile has none.
-    if reads and cut[0] == 1 and not descriptors.suit(p, y, kind, tile):
-        smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
+    if reads and cut[0] == 1:
         # With the same steps along the sum, so that its bits are those of the product alone.
-        tile = smaller if smaller.k == tile.k else tile
+        if descriptors.suit(p, y, kind, tile):
+            tile = descriptors.shared(p, y, tile)
+        else:
+            smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
+            tile = smaller if smaller.k == tile.k else tile
     _make(p, y, end, kind, tile, cut)
     return y
 

@@ -22,7 +22,8 @@ DEEP = ("sm_90", "sm_100")  # whose shared memory holds four stages of the large
 class Tile(NamedTuple):
     """Rows and columns of a tile, the step along k, warps and pipeline stages.
 
-    In a `specialized` program other warps copy the operands, where they are copied by TMA.
+    In a `specialized` program other warps copy the operands, where they are copied by TMA. So many
+    `resident` programs share a multiprocessor, if it is not 0; see `Kernel.launch`.
     """
 
     m: int
@@ -31,6 +32,7 @@ class Tile(NamedTuple):
     warps: int
     stages: int
     specialized: int = 0
+    resident: int = 0
 
 
 # From the fastest per element to the smallest. By how the sum is made: "half" and "tf32" on tensor
@@ -88,7 +90,7 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
     """The tile from the table of configurations for this GPU, or else from the rule.
 
     >>> tile_of("half", 8192, 8192, 8192)
-    Tile(m=128, n=256, k=64, warps=8, stages=3, specialized=0)
+    Tile(m=128, n=256, k=64, warps=8, stages=3, specialized=0, resident=0)
     """
     rule = by_rule(kind, m, n, k, batches, plain)
     name = shape_class(m, n, k, batches, plain)

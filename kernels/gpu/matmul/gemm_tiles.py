@@ -18,6 +18,15 @@ GROUP_OF_ROWS = 8  # of tiles, whose columns are made together while they are in
 
 
 @triton.jit
+def element_of(x, row, column, x_row, inside):
+    """The elements at these places, which are x itself if they have been loaded."""
+    if x.dtype.is_ptr():
+        return tl.load(x + row.to(tl.int64) * x_row + column, mask=inside, other=0.0)
+    else:
+        return x
+
+
+@triton.jit
 def apply_epilogue(
     y, bias, x, z, kept, row, column, m, n, x_row, z_row,
     CHAIN: tl.constexpr, ROUND: tl.constexpr,
@@ -32,7 +41,7 @@ def apply_epilogue(
         y += tl.load(bias + column, mask=column < n, other=0.0)
     if CHAIN is None:
         if x is not None:
-            y += tl.load(x + row.to(tl.int64) * x_row + column, mask=inside, other=0.0)
+            y += element_of(x, row, column, x_row, inside)
         return y
     else:
         v = y.to(ROUND)
@@ -40,9 +49,9 @@ def apply_epilogue(
             tl.store(kept + row.to(tl.int64) * n + column, v, mask=inside)
         of_x, of_z = v, v  # for what is not there, and not used
         if x is not None:
-            of_x = tl.load(x + row.to(tl.int64) * x_row + column, mask=inside, other=0.0)
+            of_x = element_of(x, row, column, x_row, inside)
         if z is not None:
-            of_z = tl.load(z + row.to(tl.int64) * z_row + column, mask=inside, other=0.0)
+            of_z = element_of(z, row, column, z_row, inside)
         return CHAIN(v, of_x, of_z, v)
 
 

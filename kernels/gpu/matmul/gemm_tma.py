@@ -5,6 +5,7 @@ For compute capability 9.0 and above. Source: the persistent matmul of Triton's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -17,13 +18,14 @@ from ..launch.jit_kernel import INTERPRETED, Kernel
 from ..launch.launch_trace import Argument, aligned, before_launch
 from .gemm_config import Tile
 from .gemm_operands import Pair
-from .gemm_tiles import GELU_AND_SUM, GROUP_OF_ROWS, apply_epilogue, place
+from .gemm_tiles import GELU_AND_SUM, GROUP_OF_ROWS, apply_epilogue, element_of, place
 from .tile_cost import count
 
 _ALIGNMENT = 16  # bytes, of each row's address
 # Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
 _LEAST = 256
 _WORK = 2**32
+_SHORT = 1024  # terms of a sum after which an epilogue takes about as long as the product
 _SHARED = 231424  # bytes that a program may share, but for a few for barriers
 
 
@@ -34,15 +36,48 @@ def _halves(total, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
+def _loaded(
+    x, x_row, first_m, first_n, m, n, BM: tl.constexpr, BN: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """A tile of x, as a tree of the parts in which `_finish` needs it."""
+    if PARTS > 1:
+        left = _loaded(x, x_row, first_m, first_n, m, n, BM, BN // 2, PARTS // 2)
+        right = _loaded(x, x_row, first_m, first_n + BN // 2, m, n, BM, BN // 2, PARTS // 2)
+        return left, right
+    else:
+        row = (first_m + tl.arange(0, BM))[:, None]
+        column = (first_n + tl.arange(0, BN))[None, :]
+        return element_of(x, row, column, x_row, (row < m) & (column < n))
+
+
+@triton.jit
 def _finish(
     total, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
     CHAIN: tl.constexpr, ROUND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Apply the epilogue to a part of a tile, and store it."""
-    row = (first_m + tl.arange(0, BM))[:, None]
-    column = (first_n + tl.arange(0, BN))[None, :]
-    total = apply_epilogue(total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND)
-    of_y.store([first_m, first_n], total.to(y.dtype.element_ty))
+    """Apply the epilogue to a tile and store it, in so many PARTS of its columns."""
+    if PARTS > 1:
+        left, right = _halves(total, BM, BN)
+        if AT_ONCE:
+            x0, x1 = x
+        else:
+            x0, x1 = x, x
+        _finish(
+            left, of_y, y, bias, x0, z, kept, m, n, x_row, z_row, first_m, first_n,
+            CHAIN, ROUND, BM, BN // 2, PARTS // 2, AT_ONCE,
+        )  # fmt: skip
+        _finish(
+            right, of_y, y, bias, x1, z, kept, m, n, x_row, z_row, first_m, first_n + BN // 2,
+            CHAIN, ROUND, BM, BN // 2, PARTS // 2, AT_ONCE,
+        )  # fmt: skip
+    else:
+        row = (first_m + tl.arange(0, BM))[:, None]
+        column = (first_n + tl.arange(0, BN))[None, :]
+        total = apply_epilogue(
+            total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND
+        )
+        of_y.store([first_m, first_n], total.to(y.dtype.element_ty))
 
 
 @Kernel
@@ -51,7 +86,7 @@ def _persistent(
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
     CHAIN: tl.constexpr, ROUND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    PARTS: tl.constexpr, AT_ONCE: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     if A_T:
         of_a = tl.make_tensor_descriptor(a, [k, m], [a_step, 1], [BK, BM])
@@ -61,9 +96,6 @@ def _persistent(
         of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
     else:
         of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
-    # In parts, so that the results take less room and another stage fits. Those of the largest tile
-    # also take fewer registers, where an epilogue reads tensors.
-    PARTS: tl.constexpr = 4 if BN > 128 and (CHAIN is not None or x is not None) else 2
     of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // PARTS])
     tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
     for tile in tl.range(
@@ -83,28 +115,13 @@ def _persistent(
             else:
                 v = of_b.load([done, first_n])
             total = tl.dot(u, v, total, input_precision="tf32" if KIND == "tf32" else "ieee")
-        left, right = _halves(total, BM, BN)
-        if PARTS == 2:
-            _finish(
-                left, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
-                CHAIN, ROUND, BM, BN // 2,
-            )  # fmt: skip
-            _finish(
-                right, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n + BN // 2,
-                CHAIN, ROUND, BM, BN // 2,
-            )  # fmt: skip
-        else:
-            for half in tl.static_range(2):
-                first = first_n + half * (BN // 2)
-                some, rest = _halves(right if half else left, BM, BN // 2)
-                _finish(
-                    some, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first,
-                    CHAIN, ROUND, BM, BN // 4,
-                )  # fmt: skip
-                _finish(
-                    rest, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m,
-                    first + BN // 4, CHAIN, ROUND, BM, BN // 4,
-                )  # fmt: skip
+        of_x = x
+        if AT_ONCE:
+            of_x = _loaded(x, x_row, first_m, first_n, m, n, BM, BN, PARTS)
+        _finish(
+            total, of_y, y, bias, of_x, z, kept, m, n, x_row, z_row, first_m, first_n,
+            CHAIN, ROUND, BM, BN, PARTS, AT_ONCE,
+        )  # fmt: skip
 
 
 @cache
@@ -147,10 +164,27 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
-def _stages(tile: Tile, size: int, out: int) -> int:
-    """The tile's stages, or as many as fit beside the results, of which half a tile is shared."""
-    left = _SHARED - tile.m * (tile.n // 2) * out
-    return max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * size)))
+def shared(p: Pair, y: Tensor, tile: Tile) -> Tile:
+    """The tile for a product with an epilogue that reads or keeps tensors.
+
+    Where sums are short and results are narrow, half of the tile: two programs share a
+    multiprocessor, and one multiplies while the other moves what its epilogue needs.
+    """
+    short = p.k <= _SHORT and (tile.m, tile.n) == (128, 256) and not tile.specialized
+    if not short or y.element_size() > 2:
+        return tile
+    return Tile(128, 128, tile.k, 8, 3, resident=2)
+
+
+def _parts(tile: Tile, sizes: Sequence[int], reads: bool) -> tuple[int, int]:
+    """In how many parts results are stored, and the stages that fit beside one.
+
+    `sizes` are those of elements: of the operands, of the results and of what an epilogue adds.
+    """
+    parts = 4 if reads and (tile.n > 128 or tile.resident > 1) else 2
+    operand, *others = sizes
+    left = _SHARED // max(tile.resident, 1) - tile.m * (tile.n // parts) * sum(others)
+    return parts, max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * operand)))
 
 
 def run(
@@ -159,7 +193,11 @@ def run(
 ) -> None:  # fmt: skip
     """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
     give_scratch()
-    programs = programs or _processors(p.a.device.index)
+    x = args[1]
+    size = x.element_size() if isinstance(x, Tensor) else 0
+    reads = size > 0 or out[0] is not None
+    parts, stages = _parts(tile, (p.a.element_size(), y.element_size(), size), reads)
+    programs = programs or max(tile.resident, 1) * _processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
@@ -172,10 +210,13 @@ def run(
             tile.n,
             tile.k,
             GROUP_OF_ROWS,
+            parts,
+            size == 2,
             tile.specialized,
         ),
         warps=tile.warps,
-        stages=_stages(tile, p.a.element_size(), y.element_size()),
+        stages=stages,
+        resident=tile.resident,
     )
 
 
@@ -185,15 +226,18 @@ def case(
     """The compiled form of a tile, on GPUs with TMA; one that `adds` reads a float32 y, too."""
     given = f"*{dtype}" if chain else None
     y, x = ("*fp32", "*fp32") if adds else (f"*{dtype}", given)
+    parts = 4 if (chain or adds) and (tile.n > 128 or tile.resident) else 2
     types = (*tensors(dtype, "a", "b"), y, given, x, None, given, *("i32",) * 7)
     constants = (
         layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
-        tile.m, tile.n, tile.k, GROUP_OF_ROWS, tile.specialized,
+        tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, chain, tile.specialized,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
     targets = ("sm_90", "sm_100")
-    return Case(_persistent, types, constants, tile.warps, tile.stages, targets=targets, why=why)
+    return Case(
+        _persistent, types, constants, tile.warps, tile.stages, True, tile.resident, targets, why
+    )
 
 
 _LARGE = Tile(128, 256, 64, 8, 4)

@@ -14,6 +14,7 @@ from .triton_functions import scalar, written
 
 _PI = tl.constexpr(3.141592653589793)
 _LOG_TWO = tl.constexpr(0.6931471805599453)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 
 for _name in "exp exp2 log log2 rsqrt sin cos".split():
     written(f"{_name}(x)", "r", f"tl.{_name}(x)")
@@ -30,6 +31,19 @@ def sqrt(x):
     if x.dtype == tl.float32:
         return tl.sqrt_rn(x)
     return tl.sqrt(x)
+
+
+@scalar("r")
+def fast_reciprocal(x):
+    """In float32 without the branches of an exact division; 0 for numbers greater than 2^126."""
+    if x.dtype == tl.float32:
+        return libdevice.fast_dividef(1.0, x)
+    return 1.0 / x
+
+
+@scalar("r")
+def sigmoid(x):
+    return fast_reciprocal(1.0 + tl.exp2(x * -_LOG2_E))
 
 
 @triton.jit

@@ -1,8 +1,8 @@
 """Norms and their gradients with the pointwise chains before and after them in one kernel.
 
 The chain before is computed from what is loaded, the chain after from the result in registers. The
-bits are those of one kernel after the other. On a GPU this needs tensors of one width: among
-narrower ones Triton lays a row out otherwise in registers, and its sum has another order.
+bits are those of one kernel after the other: also where the tensors of a chain are narrower, the
+sums of a row have one order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.pointwise_chain_kernels import expression_of, several
 from ..pointwise.prologue import MOST_INPUTS, function_of
-from .norm_grad_kernels import PROGRAMS, SHARED as SHARED_GRAD, WIDEST, slope_of, unit_of
+from .norm_grad_kernels import SHARED as SHARED_GRAD, WIDEST, programs_of, slope_of, unit_of
 from .norm_kernels import SHARED, normalised, scaled
 from .reduction_tiles import TRITON, first_of, wide_of
-from .reductions import chained, reduce_dims
+from .reductions import chained, pointers, reduce_dims
 from .row_configs import dense_or_none
 
 # Left to torch: empty tensors.
@@ -55,34 +55,40 @@ _FROM_KEPT: tuple[Norm, ...] = (norm_ref.layer_norm_with_stats_grad,)
 
 
 @triton.jit
-def _loaded(x, x1, x2, x3, whole, at, mask, BEFORE: tl.constexpr, WIDE: tl.constexpr):
+def _loaded(
+    x, x1, x2, x3, whole, at, mask,
+    BEFORE: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """What the chain before gives, 0 outside; it is written if there is a tensor for it."""
-    v = tl.load(x + at, mask=mask, other=0)
+    EACH: tl.constexpr = 128 // ROUND.primitive_bitwidth
+    v = tl.load(pointers(x, at, EACH), mask=mask, other=0)
     if BEFORE is not None:
-        v = chained(v, x1, x2, x3, at, mask, BEFORE)
+        v = chained(v, x1, x2, x3, at, mask, BEFORE, EACH)
         if whole is not None:
-            tl.store(whole + at, v, mask=mask)
+            tl.store(pointers(whole, at, EACH), v, mask=mask)
         v = tl.where(mask, v, 0)
     return v.to(WIDE)
 
 
 @triton.jit
-def _stored(v, y, e1, e2, z1, z2, at, mask, AFTER: tl.constexpr):
+def _stored(v, y, e1, e2, z1, z2, at, mask, AFTER: tl.constexpr, ROUND: tl.constexpr):
     """Write a result, and what the chain after gives, if there are tensors for them."""
+    EACH: tl.constexpr = 128 // ROUND.primitive_bitwidth
+    v = v.to(ROUND)
     if y is not None:
         tl.store(y + at, v, mask=mask)
     if AFTER is not None:
         v1, v2 = v, v
         if e1 is not None:
-            v1 = tl.load(e1 + at, mask=mask, other=0)
+            v1 = tl.load(pointers(e1, at, EACH), mask=mask, other=0)
         if e2 is not None:
-            v2 = tl.load(e2 + at, mask=mask, other=0)
+            v2 = tl.load(pointers(e2, at, EACH), mask=mask, other=0)
         if z2 is not None:
             first, second = AFTER(v, v1, v2, v)
-            tl.store(z1 + at, first, mask=mask)
-            tl.store(z2 + at, second, mask=mask)
+            tl.store(pointers(z1, at, EACH), first, mask=mask)
+            tl.store(pointers(z2, at, EACH), second, mask=mask)
         else:
-            tl.store(z1 + at, AFTER(v, v1, v2, v), mask=mask)
+            tl.store(pointers(z1, at, EACH), AFTER(v, v1, v2, v), mask=mask)
 
 
 @Kernel
@@ -96,10 +102,10 @@ def _norm_chain(
     at = tl.arange(0, BR)
     mask = inside[:, None] & (at < n)[None, :]
     where = first[:, None] + at[None, :]
-    v = _loaded(x, x1, x2, x3, whole, where, mask, BEFORE, WIDE)
+    v = _loaded(x, x1, x2, x3, whole, where, mask, BEFORE, ROUND, WIDE)
     v, average, r = normalised(v, mask, n, eps, CENTRED, ROUND == WIDE, WIDE)
     v = scaled(v, weight, bias, at, at < n, WEIGHT, BIAS)
-    _stored(v.to(ROUND), y, e1, e2, z1, z2, where, mask, AFTER)
+    _stored(v, y, e1, e2, z1, z2, where, mask, AFTER, ROUND)
     if KEPT:
         tl.store(mean + row, average, mask=inside)
         tl.store(rstd + row, r, mask=inside)
@@ -127,13 +133,13 @@ def _norm_grad_chain(
         mask = inside[:, None] & exists
         where = row.to(tl.int64)[:, None] * n + at[None, :]
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
-        g = _loaded(dy, x1, x2, x3, whole, where, mask, BEFORE, WIDE)
+        g = _loaded(dy, x1, x2, x3, whole, where, mask, BEFORE, ROUND, WIDE)
         u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTRED, KEPT, WIDE)
         dw += g * u
         if CENTRED:
             db += g
         slope = slope_of(g, u, w, r, n, CENTRED)
-        _stored(slope.to(ROUND), dx, e1, e2, z1, z2, where, mask, AFTER)
+        _stored(slope, dx, e1, e2, z1, z2, where, mask, AFTER, ROUND)
     # This program's row of (programs, 2 or 1, n).
     parts = 2 if CENTRED else 1
     out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
@@ -268,7 +274,7 @@ def _run_grad(
     rows = x.numel() // columns
     whole, dx, results = _tensors(chain, found, x)
     t = SHARED_GRAD.of(x.dtype, rows, columns, 1)
-    programs = min(t.programs, PROGRAMS)
+    programs = programs_of(t)
     sums = torch.empty((programs, 1 + centred, columns), dtype=wide, device=x.device)
     _norm_grad_chain.launch(
         (programs,),

@@ -26,7 +26,7 @@ from .variance_kernels import welford
 
 Shape = tuple[int, ...]
 WIDEST = 8192  # columns of which x, dy, weight and the two sums fit in the registers of 16 warps
-PROGRAMS = 264
+PROGRAMS = 528  # of at most four warps; half as many of more
 
 
 @triton.jit
@@ -182,8 +182,14 @@ def _weight_grad(
 
 def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     block = power_of_2(n)
-    several = max(min(4096 // block, power_of_2(cdiv(outer, PROGRAMS))), 1)
+    tile = 2048 if block <= 1024 else 4096
+    several = max(min(tile // block, power_of_2(cdiv(outer, PROGRAMS))), 1)
     return Tiles(outer, n, inner, True, several, block, 1, block, _warps(several * block))
+
+
+def programs_of(t: Tiles) -> int:
+    """How many programs walk over the rows: by the shape alone, so that sums have one order."""
+    return min(t.programs, PROGRAMS if t.warps <= 4 else PROGRAMS // 2)
 
 
 SHARED = Shared("norm_grad", _rule, whole=True)
@@ -208,7 +214,7 @@ def _run(
         sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centred, kept))
     else:
         t = SHARED.of(x.dtype, rows, n, 1, config)
-        programs = min(t.programs, PROGRAMS)
+        programs = programs_of(t)
         sums = torch.empty((programs, 2 if centred else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
