@@ -23,6 +23,7 @@ from .passes.fuse_dropout import fuse_dropout
 from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
+from .passes.join_attention_grads import join_attention_grads
 from .passes.layout_search import search_layouts
 from .passes.low_parameters import read_low_parameters
 from .passes.offload_activations import offload_activations
@@ -111,6 +112,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(fuse_channel_sums),
     Pass(fuse_dropout),
     Pass(fuse_norms),
+    Pass(join_attention_grads),
     Pass(offload_activations, when=lambda c: bool(c.ranks)),
     Pass(
         unroll,

@@ -7,6 +7,7 @@ Where there is none, a matrix of scores is made.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -118,6 +119,18 @@ def attention_grad(
     tensors = map(_in_rows, (dy, q, k, v, y))
     dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, attn_mask=added, scale=pairs.scale)
     return dq, dk, dv
+
+
+def attention_grad_joined(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    pairs: Pairs, drop: Dropped | None, order: Sequence[int],
+) -> Tensor:  # fmt: skip
+    """The results of `attention_grad` side by side in this order, for as many queries as keys.
+
+    The shape is (batch, length, features of all heads), as that of what a projection gives.
+    """
+    grads = attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
+    return torch.cat([grads[place].transpose(1, 2).flatten(2) for place in order], -1)
 
 
 def _has_kernel(q: Tensor, v: Tensor, drop: Dropped | None) -> bool:

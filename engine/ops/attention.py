@@ -129,8 +129,13 @@ def _keeps_weights(q: Meta, chance: DropoutKey | None) -> bool:
     return chance is not None and q.device_type == "cpu" and not uses_triton("cpu")
 
 
-def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) -> Kernel:
-    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
+def bound(
+    kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes, *settings: object
+) -> Kernel:
+    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`.
+
+    It is given the `settings` as its last arguments.
+    """
     q, k, v = (local.input_shape(at + i) for i in range(3))
     masked = local.inputs[at + 3] is not None
     assert kernels.fit(q, k, v, local.input_shape(at + 3) if masked else None)
@@ -139,10 +144,10 @@ def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) ->
     shape, offset = (*local.input(at).shape[:3], k[2]), (batch, head, first, 0)
 
     def attend(*inputs: Arg) -> object:
-        return kernel(*inputs[:-1], pairs, None)
+        return kernel(*inputs[:-1], pairs, None, *settings)
 
     def drop(p: float, seed: Seed, call: int, whole: Shape, start: Shape, *tensors: Arg) -> object:
-        return kernel(*tensors, pairs, Dropped(p, seed, call, whole, start))
+        return kernel(*tensors, pairs, Dropped(p, seed, call, whole, start), *settings)
 
     attended, dropped = local.around(kernel, attend), local.around(kernel, drop)
 
@@ -189,8 +194,8 @@ class Attention(Attends):
 
     def bind(self, local: Local, attrs: AttentionAttributes) -> Kernel:
         if local.outputs[1].ndim == 4:
-            return _bound(kernels.attention_with_weights, local, 0, attrs)
-        return _bound(local.pick(kernels.attention), local, 0, attrs)
+            return bound(kernels.attention_with_weights, local, 0, attrs)
+        return bound(local.pick(kernels.attention), local, 0, attrs)
 
     def gradients_in_parts(
         self,
@@ -234,8 +239,8 @@ class AttentionGrad(AttendsGrad):
 
     def bind(self, local: Local, attrs: AttentionAttributes) -> Kernel:
         if local.input(6).ndim == 4:
-            return _bound(kernels.attention_with_weights_grad, local, 1, attrs)
-        return _bound(local.pick(kernels.attention_grad), local, 1, attrs)
+            return bound(kernels.attention_with_weights_grad, local, 1, attrs)
+        return bound(local.pick(kernels.attention_grad), local, 1, attrs)
 
 
 _attention = several_of(Attention(), "q k v mask? chance#", only_first=True)

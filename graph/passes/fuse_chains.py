@@ -166,11 +166,11 @@ def _with_epilogue(
 
 
 def fused_step(
-    op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...], *others: object
+    op: Fused, inputs: Sequence[object], outputs: tuple[Value, ...], *others: object
 ) -> ProgramStep:
-    """The step of an op that stands for several; `others` are inputs that are no values."""
+    """The step of an op that stands for several; `others` are inputs, too."""
     last = op.steps[-1]
-    metas = (*[v.meta for v in inputs], *[None] * len(others))
+    metas = tuple([v.meta if type(v) is Value else None for v in (*inputs, *others)])
     run = run_of(op, metas, tuple([v.meta for v in outputs]), ())
     step = replace(
         last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,

@@ -122,6 +122,22 @@ def test_layouts():
     assert_same(attention_ref.attention_grad, *some[:4], None, *some[4:], pairs, None)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("length", [5, 0])
+def test_gradients_side_by_side(order, length):
+    """Two heads of q share one of k and v, which are wider."""
+    q, k, v = make(2, 4, length, 8), make(2, 2, length, 8), make(2, 2, length, 16)
+    pairs, drop = Pairs(True, 0.3), Dropped(0.5, 7, 9, (2, 4, length, length), (0, 0, 0, 0))
+    for chance in (None, drop):
+        given = (q, k, v, None, pairs, chance)
+        y, logs = assert_same(attention_ref.attention, *given)
+        dy = make(*y.shape)
+        joined = assert_same(
+            attention_ref.attention_grad_joined, dy, *given[:4], y, logs, *given[4:], order
+        )
+        assert joined.shape == (2, length, 4 * 8 + 2 * 8 + 2 * 16) and joined.is_contiguous()
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty(shape):
     q, k, v = (make(*shape) for _ in range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -233,10 +234,13 @@ def attend_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
-    g = with_sums(dy, h, y, logs)
+    _fill_all(with_sums(dy, h, y, logs), form, dq, dk, dv)
+    return dq, dk, dv
+
+
+def _fill_all(g: Given, form: Form, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
     fill_grads("queries", g, form, dq)
     fill_grads("keys", g, form, dk, dv)
-    return dq, dk, dv
 
 
 def left_out(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -279,3 +283,22 @@ def attention_grad(
     if left_out(q, k, v):
         return reference.attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
     return attend_grad(dy, heads_of(q, k, v, mask), y, logs, Form(pairs, drop))
+
+
+@_OF_A_DRAW
+def attention_grad_joined(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    pairs: Pairs, drop: Dropped | None, order: Sequence[int],
+) -> Tensor:  # fmt: skip
+    if left_out(q, k, v):
+        return reference.attention_grad_joined(dy, q, k, v, mask, y, logs, pairs, drop, order)
+    of = [(q, k, v)[place] for place in order]
+    widths = [x.shape[1] * x.shape[3] for x in of]
+    joined = torch.empty((q.shape[0], q.shape[2], sum(widths)), dtype=q.dtype, device=q.device)
+    grads = {
+        place: part.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
+        for place, x, part in zip(order, of, joined.split(widths, -1), strict=True)
+    }
+    given = with_sums(dy, heads_of(q, k, v, mask), y, logs)
+    _fill_all(given, Form(pairs, drop), grads[0], grads[1], grads[2])
+    return joined

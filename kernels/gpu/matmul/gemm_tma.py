@@ -59,7 +59,9 @@ def _finish(
     """Apply the epilogue to a tile and store it, in so many PARTS of its columns."""
     if PARTS > 1:
         left, right = _halves(total, BM, BN)
-        if AT_ONCE:
+        if PARTS == AT_ONCE:
+            x = _loaded(x, x_row, first_m, first_n, m, n, BM, BN, PARTS)
+        if PARTS <= AT_ONCE:
             x0, x1 = x
         else:
             x0, x1 = x, x
@@ -115,11 +117,8 @@ def _persistent(
             else:
                 v = of_b.load([done, first_n])
             total = tl.dot(u, v, total, input_precision="tf32" if KIND == "tf32" else "ieee")
-        of_x = x
-        if AT_ONCE:
-            of_x = _loaded(x, x_row, first_m, first_n, m, n, BM, BN, PARTS)
         _finish(
-            total, of_y, y, bias, of_x, z, kept, m, n, x_row, z_row, first_m, first_n,
+            total, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
             CHAIN, ROUND, BM, BN, PARTS, AT_ONCE,
         )  # fmt: skip
 
@@ -211,7 +210,7 @@ def run(
             tile.k,
             GROUP_OF_ROWS,
             parts,
-            size == 2,
+            2 if size == 2 else 0,
             tile.specialized,
         ),
         warps=tile.warps,
@@ -231,7 +230,7 @@ def case(
     constants = (
         layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
-        tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, chain, tile.specialized,
+        tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, 2 * chain, tile.specialized,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
     targets = ("sm_90", "sm_100")
