@@ -98,6 +98,32 @@ def test_a_step_in_mixed_precision(world):
                      "cast, rms_norm_grad, add"]  # fmt: skip
 
 
+class Residuals(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return x
+
+
+def test_casts_are_where_the_other_side_is_wide(world):
+    """A narrow gradient is widened as it is read; what is kept besides is narrowed as it is made.
+
+    So the sum for the bias reads the narrow one.
+    """
+    graph = SquareMeanSGD(Residuals(), amp=True)
+    graph(x(6, 8))
+    assert notes(graph)[-3:-1] == [
+        "cast, layer_norm_with_stats_grad, add, cast", "cast, layer_norm_with_stats_grad",
+    ]  # fmt: skip
+    sums = [line for line in graph.plan(0).splitlines() if "= sum_rows(" in line]
+    assert len(sums) == 2 and all("bfloat16[8]" in line for line in sums)
+
+
 def trained(net, fused, x, monkeypatch, amp):
     monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: fused)
     graph = SquareMeanSGD(net, amp)

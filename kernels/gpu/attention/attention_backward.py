@@ -257,7 +257,6 @@ def of_keys(
             head = tl.where(ended, head + 1, head)
         dk += batch * dk_batch + own * dk_head + at_k * dk_step
         dv += batch * dv_batch + own * dv_head + at_k * dv_step
-        of_dk = described(dk, dk_step, columns, D, BN, BD, TMA)
-        of_dv = described(dv, dv_step, columns, DV, BN, BV, TMA)
-        store_rows(of_dv, dv_step, j0, columns, DV, total_v, BN, BV, TMA)
-        store_rows(of_dk, dk_step, j0, columns, D, total_k * scale.to(WIDE), BN, BD, TMA)
+        # Written once, which is not worth the time to make a tensor descriptor.
+        store_rows(dv, dv_step, j0, columns, DV, total_v, BN, BV)
+        store_rows(dk, dk_step, j0, columns, D, total_k * scale.to(WIDE), BN, BD)

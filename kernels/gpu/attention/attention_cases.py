@@ -131,7 +131,7 @@ def _of_table(work: str, kind: str, sizes: tuple[int, ...], config: Config) -> l
     found: list[Case] = []
     if not tile.specialized:
         found += _cases(work, dtype, features, precision=precision, tile=tile)
-    if kind == "half":
+    if kind == "half" and tile.tma:
         found += _cases(work, dtype, features, tma=True, tile=tile)
     return found
 

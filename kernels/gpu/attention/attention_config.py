@@ -16,8 +16,8 @@ COPIES = ("sm_90",)  # where tiles are copied by TMA
 class Sizes(NamedTuple):
     """The queries and keys of a tile, and the warps and pipeline stages of a program.
 
-    In a `specialized` program other warps copy the tiles, where they are copied by TMA. So many
-    `resident` programs share a multiprocessor, if it is not 0; see `Kernel.launch`.
+    Where the GPU can, tiles are copied by `tma`; in a `specialized` program, by other warps. So
+    many `resident` programs share a multiprocessor, if it is not 0; see `Kernel.launch`.
     """
 
     queries: int
@@ -26,6 +26,7 @@ class Sizes(NamedTuple):
     stages: int
     specialized: int = 0
     resident: int = 0
+    tma: int = 1
 
 
 # By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
@@ -152,6 +153,7 @@ def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Size
                 found += [Sizes(queries, keys, warps, stages) for stages in (1, 2, 3)]
             if copied and queries * keys <= 64 * 64:
                 found += [Sizes(queries, keys, 4, stages, resident=4) for stages in (2, 3)]
+                found += [Sizes(queries, keys, 4, stages, tma=0) for stages in (2, 3)]
     if copied and work != "queries":
         found += [Sizes(*sizes, 4, stages, 1) for sizes in _SPECIALIZED[work] for stages in (2, 3)]
     return list(dict.fromkeys(found))

@@ -152,6 +152,7 @@ def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Siz
     kind = kind_of(h.q.dtype)
     copied = _copied(args, h, form, columns)
     s = sizes or sizes_of(work, kind, features, rows, columns, h.name(form), copied)
+    copied = copied and s.tma > 0
     constants = (*h.constants(form, s), copied, int(copied and s.specialized))
     numbers = h.numbers(form)
     if work == "keys":

@@ -40,7 +40,12 @@ if INTERPRETED:
 
 
 def compiler_options(warps: int, stages: int, fused: bool, resident: int) -> dict[str, int]:
-    """The options of Triton's compiler; see `Kernel.launch`."""
+    """The options of Triton's compiler; see `Kernel.launch`.
+
+    >>> from onefold.kernels.gpu.launch.jit_kernel import compiler_options
+    >>> compiler_options(warps=4, stages=2, fused=True, resident=5)["maxnreg"]
+    96
+    """
     options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
     if resident:
         options["maxnreg"] = _REGISTERS // (_LANES * warps * resident) // 8 * 8
