@@ -119,7 +119,7 @@ def exp2(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`exp2` of each element."""
 
 def expit(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """1 / (1 + exp(-x))"""
+    """`sigmoid` of each element."""
 
 def expm1(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`expm1` of each element."""

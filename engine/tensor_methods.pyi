@@ -1079,7 +1079,7 @@ class TensorMethods:
     def short(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int16; the same tensor when it is that already."""
     def sigmoid(self, /) -> Tensor:
-        """1 / (1 + exp(-x))"""
+        """`sigmoid` of each element."""
     def sign(self, /) -> Tensor:
         """`sign` of each element."""
     def signbit(self, /) -> Tensor:
@@ -1689,7 +1689,7 @@ class TensorMethods:
     def sgn_(self, /) -> Self:
         """`sgn` of each element."""
     def sigmoid_(self, /) -> Self:
-        """1 / (1 + exp(-x))"""
+        """`sigmoid` of each element."""
     def sign_(self, /) -> Self:
         """`sign` of each element."""
     def sin_(self, /) -> Self:

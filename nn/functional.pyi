@@ -492,7 +492,7 @@ def selu_(input: Tensor) -> Tensor:
     """`selu` in place."""
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))"""
+    """`sigmoid` of each element."""
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)"""

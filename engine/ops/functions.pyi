@@ -3167,10 +3167,10 @@ def sgn(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sgn` of each element."""
 
 def sigmoid(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """1 / (1 + exp(-x))"""
+    """`sigmoid` of each element."""
 
 def sigmoid_(input: Tensor, /) -> Tensor:
-    """1 / (1 + exp(-x))"""
+    """`sigmoid` of each element."""
 
 def sign(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sign` of each element."""

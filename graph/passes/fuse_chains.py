@@ -87,11 +87,13 @@ def fuse_chains(program: Program) -> Program:
     for group in groups.found():
         fused[group.members[-1]] = _fused(groups, group)
         gone.update(group.indices)
-    steps = [
-        fused.get(index) or _with_note(groups, index, step)
-        for index, step in enumerate(program.steps)
-        if index in fused or index not in gone
-    ]
+    gone.update(groups.waiting.values())
+    steps = []
+    for index, step in enumerate(program.steps):
+        if index in groups.waiting:
+            steps.append(program.steps[groups.waiting[index]])
+        if index in fused or index not in gone:
+            steps.append(fused.get(index) or _with_note(groups, index, step))
     return replace(program, steps=steps)
 
 

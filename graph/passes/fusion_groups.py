@@ -49,7 +49,8 @@ class Group:
 class Groups:
     """The groups of a program's steps; `why` has the reasons of pointwise steps in no group.
 
-    `refuses(step)` is the reason why a pointwise step cannot be fused, or "".
+    `refuses(step)` is the reason why a pointwise step cannot be fused, or "". `waiting` has the
+    products without the cast that was their end, by its index: there they run, as with it.
     """
 
     steps: Sequence[ProgramStep]
@@ -57,6 +58,7 @@ class Groups:
     refuses: Callable[[ProgramStep], str]
     of: dict[int, Group] = field(default_factory=dict)  # by the index of a member
     why: dict[int, str] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
     _maker: dict[int, int] = field(default_factory=dict)  # by number: the index in a group
 
     def __post_init__(self) -> None:
@@ -102,7 +104,11 @@ class Groups:
         makers = dict.fromkeys(self._makers(step))
         for maker in makers:
             if isinstance(step.op, NormOp | NormGradOp) and self._is_widened(maker):
-                self._cast_apart(maker)
+                product = self.of[maker].product
+                assert product is not None
+                if self.uses[self.steps[product].outputs[0].number] == 1:
+                    self.waiting[maker] = product
+                    self._cast_apart(maker)
         combined: list[Group] = []
         for maker in makers if not why else ():
             group = self.of[maker]
