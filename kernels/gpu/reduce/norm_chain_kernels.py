@@ -23,7 +23,14 @@ from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.pointwise_chain_kernels import expression_of, several
 from ..pointwise.prologue import MOST_INPUTS, function_of
-from .norm_grad_kernels import SHARED as SHARED_GRAD, WIDEST, programs_of, slope_of, unit_of
+from .norm_grad_kernels import (
+    SHARED as SHARED_GRAD,
+    WIDEST,
+    programs_of,
+    resident_of,
+    slope_of,
+    unit_of,
+)
 from .norm_kernels import SHARED, normalised, scaled
 from .reduction_tiles import TRITON, first_of, wide_of
 from .reductions import chained, pointers, reduce_dims
@@ -289,6 +296,7 @@ def _run_grad(
         ),
         warps=t.warps,
         fused=False,
+        resident=resident_of(t, wide),
     )  # fmt: skip
     of_weight = reduce_dims(
         sums, (0,), False, "sum", x.dtype if weight is None else weight.dtype, wide

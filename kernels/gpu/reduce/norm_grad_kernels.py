@@ -27,6 +27,7 @@ from .variance_kernels import welford
 Shape = tuple[int, ...]
 WIDEST = 8192  # columns of which x, dy, weight and the two sums fit in the registers of 16 warps
 PROGRAMS = 528  # of at most four warps; half as many of more
+_RESIDENT = 4  # on each multiprocessor of an H200, so that all work at once; half as many likewise
 
 
 @triton.jit
@@ -192,6 +193,13 @@ def programs_of(t: Tiles) -> int:
     return min(t.programs, PROGRAMS if t.warps <= 4 else PROGRAMS // 2)
 
 
+def resident_of(t: Tiles, wide: torch.dtype) -> int:
+    """How many of them are to share a multiprocessor; 0 where they need too many registers."""
+    if wide is torch.float64 or t.warps > 8:
+        return 0
+    return _RESIDENT if t.warps <= 4 else _RESIDENT // 2
+
+
 SHARED = Shared("norm_grad", _rule, whole=True)
 
 
@@ -222,6 +230,7 @@ def _run(
             (centred, kept, w is not None, TRITON[wide], t.kept_block, t.block),
             warps=t.warps,
             fused=False,
+            resident=resident_of(t, wide),
         )
     return dx, reduce_dims(sums, (0,), False, "sum", of_weight, wide)
 
