@@ -167,15 +167,13 @@ def _with_epilogue(
     return fused_step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
-def fused_step(
-    op: Fused, inputs: Sequence[object], outputs: tuple[Value, ...], *others: object
-) -> ProgramStep:
-    """The step of an op that stands for several; `others` are inputs, too."""
+def fused_step(op: Fused, inputs: Sequence[object], outputs: tuple[Value, ...]) -> ProgramStep:
+    """The step of an op that stands for several."""
     last = op.steps[-1]
-    metas = tuple([v.meta if type(v) is Value else None for v in (*inputs, *others)])
+    metas = tuple([v.meta if type(v) is Value else None for v in inputs])
     run = run_of(op, metas, tuple([v.meta for v in outputs]), ())
     step = replace(
-        last, name=op.name, origin=op, inputs=(*inputs, *others), attrs=(), outputs=outputs,
+        last, name=op.name, origin=op, inputs=tuple(inputs), attrs=(), outputs=outputs,
         run=run, several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
         offloaded=_offloaded(op.steps, outputs),
     )  # fmt: skip

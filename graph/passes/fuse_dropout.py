@@ -76,4 +76,4 @@ def _fused(dropout: ProgramStep, step: ProgramStep) -> ProgramStep:
     beside = [value for value in read if value is not made]
     chain = chain_of(step.parts or (step,), [made, *beside], step.outputs)
     op = FusedDropout(chain, (dropout, *(step.parts or (step,))))
-    return fused_step(op, [x, *beside], step.outputs, chance)
+    return fused_step(op, [x, *beside, chance], step.outputs)

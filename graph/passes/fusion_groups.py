@@ -195,7 +195,7 @@ class Groups:
         rest = Group([m for m in group.members if m not in taken], step, None, group.product)
         kept = self.uses[maker.outputs[0].number] > 1
         if kept and rest.members:
-            return False  # it is written where it is made, so that it is read as narrow as it is
+            return False  # made with the rest, it is not made of what the rest has written
         wanted = {value.number for value in self.outputs(group)} - {maker.outputs[0].number}
         if {value.number for value in self.outputs(rest)} != wanted:
             return False  # more would be written than now

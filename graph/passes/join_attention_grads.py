@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from ...engine.op import Kernel, Local
 from ...engine.ops.attention import AttentionAttributes, AttentionGrad, bound
 from ...engine.ops.cat_split import Cat
 from ...kernels import attention_ref as kernels
-from ..ir import Program, ProgramStep
+from ..ir import Program, ProgramStep, Value
 from .fuse_chains import Fused, fused_step, on_triton
 from .pass_utils import same_segment, uses
 
@@ -28,11 +29,7 @@ class JoinedGrad(Fused):
         self.steps = steps
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
-        causal, scale, window = self.steps[0].attrs
-        assert (
-            isinstance(causal, bool) and isinstance(scale, int | float) and isinstance(window, int)
-        )
-        own = AttentionAttributes(causal, scale, window)
+        own = AttentionAttributes(*cast(tuple[bool, float, int], self.steps[0].attrs))
         return bound(local.pick(kernels.attention_grad_joined), local, 1, own, self.places)
 
 
@@ -63,11 +60,14 @@ def join_attention_grads(program: Program) -> Program:
 
 def _parts(cat: ProgramStep, makers: dict[int, ProgramStep]) -> tuple[ProgramStep, ...] | None:
     """The gradient of attention, then the transposes of its results, and their views."""
-    views = [makers.get(value.number) for value in cat.reads()]
+    joined = [value for value in cat.inputs if type(value) is Value]
+    if len(joined) != 3 or len(cat.inputs) != 3:  # an absent tensor stands for zeros
+        return None
+    views = [makers.get(value.number) for value in joined]
     turned = [_behind(view, "view", makers) for view in views]
     grads = {_behind(each, "transpose", makers) for each in turned}
     grad = grads.pop()
-    if grads or len(views) != 3 or grad is None or not isinstance(grad.op, AttentionGrad):
+    if grads or grad is None or not isinstance(grad.op, AttentionGrad):
         return None
     return (grad, *[part for part in (*turned, *views) if part is not None])
 
@@ -94,7 +94,7 @@ def _lie_side_by_side(
     for transpose, view in zip(turned, views, strict=True):
         batch, heads, length, features = transpose.source.meta.shape
         made = view.outputs[0].meta
-        if transpose.outputs[0].meta.shape != (batch, length, heads, features):
+        if transpose.attrs != (1, 2):
             return False
         if made.shape != (batch, length, heads * features) or made.nd_sbp != joined.nd_sbp:
             return False
