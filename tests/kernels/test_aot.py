@@ -142,6 +142,14 @@ def test_file(tmp_path):
 
 
 @pytest.fixture
+def plain(tmp_path):
+    """The cases without a table."""
+    path = tmp_path / "empty.json"
+    configs.write(path, {})
+    return compile_kernel.all_cases(path)
+
+
+@pytest.fixture
 def table(tmp_path):
     """A table with one entry that no case has."""
     path = tmp_path / "configs.json"
@@ -151,8 +159,8 @@ def table(tmp_path):
     return path
 
 
-def test_entries_of_the_table_are_forms(table):
-    plain, found = compile_kernel.all_cases(), compile_kernel.all_cases(table)
+def test_entries_of_the_table_are_forms(plain, table):
+    found = compile_kernel.all_cases(table)
     added = {key: case for key, case in found.items() if key not in plain}
     assert {key.split("(")[0] for key in added} == {
         "gemm_tiles.tiles", "gemm_tma._persistent"
@@ -162,11 +170,10 @@ def test_entries_of_the_table_are_forms(table):
     assert {key: found[key] for key in plain} == plain
 
 
-def test_forms_of_a_specialized_tile_are_those_that_are_launched(table, monkeypatch):
+def test_forms_of_a_specialized_tile_are_those_that_are_launched(plain, table, monkeypatch):
     """Also of products that are not copied by TMA, for which no program is specialized."""
     tile = {"m": 128, "n": 256, "k": 64, "warps": 4, "stages": 4, "specialized": 1}
     configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
-    plain = compile_kernel.all_cases()
     added = [case for key, case in compile_kernel.all_cases(table).items() if key not in plain]
     monkeypatch.setattr(gemm, "tile_of", lambda *sizes: gemm.Tile(**tile))
     with GpuDriver("none") as gpu:
@@ -206,10 +213,10 @@ def test_forms_of_the_table_compile(kernel):
         assert compile_kernel.facts_of(case, "sm_80").spills == 0
 
 
-def test_an_entry_that_is_a_case_already_adds_nothing_to_it(table):
+def test_an_entry_that_is_a_case_already_adds_nothing_to_it(plain, table):
     tile = {"m": 128, "n": 256, "k": 64, "warps": 8, "stages": 3}
     configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
-    plain, found = compile_kernel.all_cases(), compile_kernel.all_cases(table)
+    found = compile_kernel.all_cases(table)
     assert len(found) > len(plain)
     assert {key: found[key].targets for key in plain} == {
         key: case.targets for key, case in plain.items()
