@@ -185,12 +185,14 @@ def tables(lib: Library, length: int, features: int) -> tuple[Tensor, Tensor]:
 
 
 def weights(model: Model, device: str) -> dict[str, torch.Tensor]:
-    """The same random matrices for every library, by the names of the parameters."""
+    """The same random matrices for every library, by the names of the parameters; biases are 0."""
     draws = torch.Generator(device).manual_seed(0)
     return {
         name: STD * torch.randn(tuple(p.shape), generator=draws, device=device)
-        for name, p in sorted(model.named_parameters())
         if p.ndim == 2
+        else torch.zeros(tuple(p.shape), device=device)
+        for name, p in sorted(model.named_parameters())
+        if p.ndim == 2 or name.endswith("bias")
     }
 
 
