@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from ..launch.jit_kernel import Kernel
+from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
-    LOG2_E,
     described,
     kept,
     keys_of,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import words_of
-
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit

@@ -19,9 +19,9 @@ from ...attention_ref import WIDEST
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
+from ..pointwise.special_functions import LOG2_E
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .attention_kernels import dense, padded
-from .attention_tiles import LOG2_E
 
 # Left to torch: heads of more than WIDEST features.
 

@@ -129,7 +129,7 @@ def product(
     if reads and cut[0] == 1:
         # With the same steps along the sum, so that its bits are those of the product alone.
         if descriptors.suit(p, y, kind, tile):
-            tile = descriptors.shared(p, y, tile)
+            tile = descriptors.tile_for_epilogue(p, y, tile)
         else:
             smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
             tile = smaller if smaller.k == tile.k else tile

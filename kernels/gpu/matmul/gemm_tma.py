@@ -5,7 +5,6 @@ For compute capability 9.0 and above. Source: the persistent matmul of Triton's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -26,6 +25,7 @@ _ALIGNMENT = 16  # bytes, of each row's address
 _LEAST = 256
 _WORK = 2**32
 _SHORT = 1024  # terms of a sum after which an epilogue takes about as long as the product
+_AT_ONCE = 2  # parts of a 16-bit tensor that are loaded at once, as registers allow
 _SHARED = 231424  # bytes that a program may share, but for a few for barriers
 
 
@@ -163,7 +163,7 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
-def shared(p: Pair, y: Tensor, tile: Tile) -> Tile:
+def tile_for_epilogue(p: Pair, y: Tensor, tile: Tile) -> Tile:
     """The tile for a product with an epilogue that reads or keeps tensors.
 
     Where sums are short and results are narrow, half of the tile: two programs share a
@@ -175,15 +175,18 @@ def shared(p: Pair, y: Tensor, tile: Tile) -> Tile:
     return Tile(128, 128, tile.k, 8, 3, resident=2)
 
 
-def _parts(tile: Tile, sizes: Sequence[int], reads: bool) -> tuple[int, int]:
-    """In how many parts results are stored, and the stages that fit beside one.
+def _parts(tile: Tile, reads: bool) -> int:
+    """In how many parts results are stored; more of them take less room and fewer registers."""
+    return 4 if reads and (tile.n > 128 or tile.resident > 1) else 2
 
-    `sizes` are those of elements: of the operands, of the results and of what an epilogue adds.
+
+def _stages(tile: Tile, parts: int, operand: int, others: int) -> int:
+    """The tile's stages, or as many as fit beside a part of the results.
+
+    The sizes are those of an element of the operands, and of the results with what is added.
     """
-    parts = 4 if reads and (tile.n > 128 or tile.resident > 1) else 2
-    operand, *others = sizes
-    left = _SHARED // max(tile.resident, 1) - tile.m * (tile.n // parts) * sum(others)
-    return parts, max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * operand)))
+    left = _SHARED // max(tile.resident, 1) - tile.m * (tile.n // parts) * others
+    return max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * operand)))
 
 
 def run(
@@ -194,8 +197,7 @@ def run(
     give_scratch()
     x = args[1]
     size = x.element_size() if isinstance(x, Tensor) else 0
-    reads = size > 0 or out[0] is not None
-    parts, stages = _parts(tile, (p.a.element_size(), y.element_size(), size), reads)
+    parts = _parts(tile, size > 0 or out[0] is not None)
     programs = programs or max(tile.resident, 1) * _processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
@@ -210,11 +212,11 @@ def run(
             tile.k,
             GROUP_OF_ROWS,
             parts,
-            2 if size == 2 else 0,
+            _AT_ONCE if size == 2 else 0,
             tile.specialized,
         ),
         warps=tile.warps,
-        stages=stages,
+        stages=_stages(tile, parts, p.a.element_size(), y.element_size() + size),
         resident=tile.resident,
     )
 
@@ -225,12 +227,12 @@ def case(
     """The compiled form of a tile, on GPUs with TMA; one that `adds` reads a float32 y, too."""
     given = f"*{dtype}" if chain else None
     y, x = ("*fp32", "*fp32") if adds else (f"*{dtype}", given)
-    parts = 4 if (chain or adds) and (tile.n > 128 or tile.resident) else 2
+    parts = _parts(tile, chain or adds)
     types = (*tensors(dtype, "a", "b"), y, given, x, None, given, *("i32",) * 7)
     constants = (
         layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
-        tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, 2 * chain, tile.specialized,
+        tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, _AT_ONCE * chain, tile.specialized,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
     targets = ("sm_90", "sm_100")

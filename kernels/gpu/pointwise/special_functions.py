@@ -14,7 +14,7 @@ from .triton_functions import scalar, written
 
 _PI = tl.constexpr(3.141592653589793)
 _LOG_TWO = tl.constexpr(0.6931471805599453)
-_LOG2_E = tl.constexpr(1.4426950408889634)
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 for _name in "exp exp2 log log2 rsqrt sin cos".split():
     written(f"{_name}(x)", "r", f"tl.{_name}(x)")
@@ -35,7 +35,10 @@ def sqrt(x):
 
 @scalar("r")
 def fast_reciprocal(x):
-    """In float32 without the branches of an exact division; 0 for numbers greater than 2^126."""
+    """1 / x; in float32 within two units in the last place, and 0 where x is greater than 2^126.
+
+    An exact division has branches, which take longer than all else in a function like sigmoid.
+    """
     if x.dtype == tl.float32:
         return libdevice.fast_dividef(1.0, x)
     return 1.0 / x
@@ -43,7 +46,7 @@ def fast_reciprocal(x):
 
 @scalar("r")
 def sigmoid(x):
-    return fast_reciprocal(1.0 + tl.exp2(x * -_LOG2_E))
+    return fast_reciprocal(1.0 + tl.exp2(x * -LOG2_E))
 
 
 @triton.jit

@@ -18,20 +18,20 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import copy_into
+from ..pointwise.special_functions import LOG2_E
 from .reduction_tiles import NUMBERS, TRITON, block_at, first_of, holding, one_group, wide_of
 from .row_configs import Form, Shared
 
 # Left to torch: the errors for complex numbers and integers.
 
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
-
-
 @triton.jit
 def exp(x):
-    """In float32 with results below 1e-38 as 0; three of five instructions are for these alone."""
+    """e to the power of x. In float32 denormal results are 0: to keep them takes three of five
+    instructions.
+    """
     if x.dtype == tl.float32:
-        return tl.exp2(x * _LOG2_E)
+        return tl.exp2(x * LOG2_E)
     return tl.exp(x)
 
 
