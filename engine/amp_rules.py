@@ -66,6 +66,10 @@ AS_GIVEN = frozenset(
     "batch_norm_slope batch_normalized channel_statistics channel_sums rotary".split()
 )
 
+# Their kernels widen inputs of other dtypes themselves, exactly as a cast before them, and so do
+# those of their gradients. Eager programs save the cast; graphs cast, and fuse the cast.
+PROMOTING = frozenset(("add", "mul", "sub"))
+
 _MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and stays
 
 

@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
 import torch
 
 from ..env import DEVICE
 from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from . import interpreter
-from .amp_rules import DTYPES, in_mixed_precision
-from .autograd_tape import Leaf, Node
+from .amp_rules import DTYPES, PROMOTING, in_mixed_precision
+from .autograd_tape import Leaf
 from .dispatcher import PACKED, arity
 from .interpreter import Interpreter, Through, using
-from .meta import Meta
+from .kept_cast import used
 from .names import names
-from .op import Gradients, Needs, Op
-from .tensor import Shards, Tensor, from_shards
+from .op import Op
+from .parameter_casts import ParameterCasts
+from .tensor import Tensor
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,25 +29,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULTS = {"cpu": torch.bfloat16, "cuda": torch.float16}
 
 
-class _Kept(NamedTuple):
-    """A parameter's cast, and what the parameter was then."""
+class _LastCast(NamedTuple):
+    """The cast of the last tensor that is no parameter, and what that tensor was then."""
 
-    tensor: Tensor
-    shards: Shards
+    tensor: ref[Tensor]
     version: int
     cast: Tensor
 
-
-class _KeptCast:
-    """The use of a kept cast, as the tape sees it: gradients of several uses add up in float32."""
-
-    name = "cast"
-
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
-        return (names.cast(dy, x.dtype),)
-
-
-_KEPT_CAST = _KeptCast()
+    def is_of(self, x: Tensor, dtype: torch.dtype) -> bool:
+        return self.tensor() is x and self.version == x.version and self.cast.dtype is dtype
 
 
 class Autocast(Through):
@@ -60,7 +52,8 @@ class Autocast(Through):
         super().__init__(inner)
         self.dtypes = dtypes  # of matrix products, by the type of device
         self.caches = caches
-        self.kept: dict[tuple[int, torch.dtype], _Kept] = {}
+        self.casts = ParameterCasts()
+        self._last: _LastCast | None = None
 
     def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
         with using(self.inner):
@@ -78,6 +71,8 @@ class Autocast(Through):
         return Autocast(interpreter, self.dtypes, self.caches)
 
     def _cast(self, call: Callable[..., object], op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if op.name in PROMOTING and not self.captures:
+            return args
         number = arity[call]
         slots = args[0] if number == PACKED else args[:number]
         attrs = args[1:] if number == PACKED else args[number:]
@@ -91,18 +86,21 @@ class Autocast(Through):
     def _as(self, dtype: torch.dtype, x: object) -> object:
         if not isinstance(x, Tensor) or not x.meta.is_floating or x.dtype is dtype:
             return x
-        if not self.caches or not isinstance(x.node, Leaf) or self.captures:
+        if not self.caches or self.captures:
             return names.cast(x, dtype)
-        kept = self.kept.get((id(x), dtype))
-        if kept is None or kept.shards is not x.shards or kept.version != x.version:
-            with interpreter.grad_mode(False):
-                made = names.cast(x, dtype)
-            kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
-        y = from_shards(kept.cast.shards, kept.cast.meta)
-        y.shared = True
-        if interpreter.is_grad_enabled():
-            y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
-        return y
+        if isinstance(x.node, Leaf):
+            return used(self.casts.of(x, x.node, dtype, self.inner is not None), x)
+        return self._cast_of_result(x, dtype)
+
+    def _cast_of_result(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The cast of a tensor that is no parameter, which several ops in a row may want."""
+        last = self._last
+        if last is not None and last.is_of(x, dtype):
+            last.cast.shared = True
+            return used(last.cast, x)
+        made: Tensor = names.cast(x, dtype)
+        self._last = _LastCast(ref(x), x.version, made)
+        return made
 
 
 class autocast:
@@ -156,12 +154,15 @@ class autocast:
         inner = current if outer is None else outer.inner
         made = Autocast(inner, dtypes, self.caches) if dtypes else inner
         if outer is not None and isinstance(made, Autocast):
-            made.kept = outer.kept
+            made.casts = outer.casts
         interpreter.set_current(made)
         return self
 
     def __exit__(self, *exc: object) -> None:
         outer, below = self._before.pop(), _below()
+        current = interpreter.get_current()
+        if outer is None and isinstance(current, Autocast):
+            current.casts.end()
         if outer is not None:
             outer.hand_on_to(below)  # a profile may have begun or ended in the block
         interpreter.set_current(outer or below)

@@ -186,6 +186,11 @@ def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
+def cast_each(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> Tensors:
+    """Each part in another dtype, row-major."""
+    return [part.to(dtype).contiguous() for part in parts]
+
+
 def unflatten(flat: torch.Tensor, shapes: Sequence[Sequence[int]]) -> Tensors:
     """Views of `flat` in these shapes, one after the other."""
     parts = flat.split([prod(shape) for shape in shapes])

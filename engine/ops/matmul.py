@@ -9,9 +9,10 @@ from math import prod
 import torch
 
 from ...errors import ShapeError
-from ...kernels import matmul_ref as kernels, reduce_ref as sums
+from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_ref as sums
 from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
+from ..kept_cast import is_kept, wider_dtype
 from ..meta import Meta, Shape
 from ..names import register_as, register_function, register_name
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, Order, required
@@ -20,10 +21,10 @@ from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .arithmetic import add, mul
-from .cast import cast, is_half
+from .cast import CastAttributes, cast, is_half
 from .dims import expand, squeeze, unsqueeze
-from .pointwise import conj_of
-from .reduce import sum_to
+from .pointwise import Entry, conj_of
+from .reduce import sum, sum_to
 from .result_shapes import FLOATS, alike, multiplied
 
 
@@ -117,18 +118,31 @@ class Product(MatrixOp):
         elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
             return _vector_vjp(needs, dy, a, b)
         elif form == "nn" and len(b.meta.shape) == 2:
-            return needs[0] and product_nt(dy, b), needs[1] and rows_tn(a, dy)
+            da = needs[0] and product_nt(dy, b)
+            return da, needs[1] and _for_weight(rows_tn, needs[1], a, dy)
         else:
             nn, nt, tn = matmul, product_nt, product_tn
         da = db = None
         if needs[0]:
             da = nt(dy, b) if form == "nn" else nn(dy, b) if form == "nt" else nt(b, dy)
         if needs[1]:
-            db = tn(a, dy) if form == "nn" else tn(dy, a) if form == "nt" else nn(a, dy)
+            if form == "tn":
+                db = nn(a, dy)
+            else:
+                db = _for_weight(tn, needs[1], *((a, dy) if form == "nn" else (dy, a)))
         if nn is not mm:
             da = None if da is None else sum_to(da, a.meta)
             db = None if db is None else sum_to(db, b.meta)
         return da, db
+
+
+def _for_weight(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
+    """The product that is the gradient of a weight, in the dtype that a kept cast wants.
+
+    In graphs there are none of these, and casts are fused.
+    """
+    widened = _WIDENED.get(product) if is_kept(need) else None
+    return product(a, b) if widened is None else widened(a, b, wider_dtype(need))
 
 
 def _vector_vjp(needs: Needs, dy: Tensor, a: Tensor, b: Tensor) -> Gradients:
@@ -175,6 +189,35 @@ class RowsProduct(MatrixOp):
         if dy.meta.dtype.is_complex:
             a, b = conj_of(a), conj_of(b)
         return needs[0] and product_nt(b, dy), needs[1] and matmul(a, dy)
+
+
+class Widened(Op):
+    """A product, rounded to the dtype of its operands and written in a wider one.
+
+    So the gradient of a weight that was cast needs no cast of its own.
+    """
+
+    attributes = CastAttributes
+    order: Order = "made"
+
+    def __init__(self, product: Product | RowsProduct, kernel: Kernel) -> None:
+        super().__init__(kernel.__name__, kernel)
+        self.product = product
+
+    def deduce(self, a: Meta, b: Meta, attrs: CastAttributes) -> Meta | None:
+        made = self.product.deduce(a, b)
+        return made and made.like(dtype=attrs.dtype)
+
+    def rule(self, axis: Axis, a: Meta, b: Meta, attrs: CastAttributes) -> Rule:
+        return self.product.rule(axis, a, b)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        return self.product.flops(inputs, outputs)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, attrs: CastAttributes
+    ) -> Gradients:
+        return self.product.vjp(needs, cast(dy, a.meta.dtype), y, a, b)
 
 
 class RowsSum(Op):
@@ -250,17 +293,22 @@ class Linear(MatrixOp):
         dx: object
         dw: object
         if len(x.meta.shape) == 2 and len(w.meta.shape) == 2:
-            dx, dw = needs[0] and mm(dy, w), needs[1] and mm_tn(dy, x)
+            dx = needs[0] and mm(dy, w)
+            dw = needs[1] and _for_weight(mm_tn, needs[1], dy, x)
         elif len(w.meta.shape) == 1:
             dx, dw = _vector_vjp(needs, dy, x, w)
         elif len(x.meta.shape) == 1:
             dx, dw = needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
         else:
-            dx, dw = needs[0] and matmul(dy, w), needs[1] and rows_tn(dy, x)
+            dx = needs[0] and matmul(dy, w)
+            dw = needs[1] and _for_weight(rows_tn, needs[1], dy, x)
         if bias is None or not needs[2]:
             return dx, dw
         if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
-            return dx, dw, sum_rows(dy)
+            wide = wider_dtype(needs[2])
+            if wide is None:
+                return dx, dw, sum_rows(dy)
+            return dx, dw, sum(dy, tuple(range(dy.ndim - 1)), dtype=wide)
         return dx, dw, sum_to(dy, bias)
 
 
@@ -284,6 +332,13 @@ bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2"
 mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec", out=True))
 dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor", out=True))
 rows_tn = register_name("rows_tn", binary(RowsProduct()))
+mm_tn_widened = register_name(
+    "mm_tn_widened", binary(Widened(Product(kernels.mm_tn, "tn"), epilogues.mm_tn_widened))
+)
+rows_tn_widened = register_name(
+    "rows_tn_widened", binary(Widened(RowsProduct(), epilogues.rows_tn_widened))
+)
+_WIDENED: dict[Entry, Entry] = {mm_tn: mm_tn_widened, rows_tn: rows_tn_widened}
 sum_rows = register_name("sum_rows", unary(RowsSum()))
 outer = register_name("outer", binary(Outer(), "vec2", out=True))
 _linear = ternary(Linear())

@@ -245,7 +245,8 @@ def test_a_forked_child_of_a_rank(tmp_path):
     """It may use local tensors; communication is an error, not a hang, and the rank goes on."""
     with Job(tmp_path, FORKING, "--nproc_per_node", 2) as job:
         status, lines = job.end()
-    assert (status, lines) == (0, [])
+    # From Python 3.12 on a process with threads warns when it forks.
+    assert (status, [line for line in lines if "fork()" not in line]) == (0, [])
     assert job.printed.count("total 4.0") == 2
     for rank in (0, 1):
         children = [line for line in job.printed if line.startswith(f"child of {rank} ")]

@@ -7,6 +7,7 @@ import pytest
 import samples
 import torch
 from hypothesis import assume, given, strategies as st
+from torch_oracle import IS_NAMED
 
 import onefold as flow
 from onefold import nn
@@ -23,6 +24,8 @@ PARTS = 4
 OF_EACH = 2  # samples of each op
 # torch takes more memory on the CPU than the result needs: what it computed around the result.
 LARGER = {"convolution", "fold"}
+# Its kernel has other layouts in other versions of torch.
+ELSEWHERE = {"scaled_dot_product_attention"}
 
 
 def chosen():
@@ -88,6 +91,8 @@ def alike(step, planned, found):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_results_of_samples_lie_as_planned(part, world, asked, monkeypatch):
     for sample in chosen()[part::PARTS]:
+        if sample.name in ELSEWHERE and not IS_NAMED:
+            continue
         tensors = [make_local(value) for value in sample.tensors()]
         for x in tensors:
             if sample.grad and (x.dtype.is_floating_point or x.dtype.is_complex):

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch_oracle import needs_this_torch
 
 import onefold as flow
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, ShapeError
@@ -97,6 +98,7 @@ CASES = {
 }
 
 
+@needs_this_torch
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("probabilities", [False, True])

@@ -11,6 +11,7 @@ import os
 import operator_database as database
 import pytest
 import torch
+from torch_oracle import IS_NAMED, needs_this_torch
 
 # Those of these words in their names give random values, or values that are not set.
 UNSET = ("bernoulli", "empty", "fractional", "multinomial")
@@ -29,9 +30,14 @@ def test_entry(name):
     stage, why = database.stage(ENTRIES[name])
     if os.environ.get("REWRITE_OPERATORS"):
         database.TABLE.write(name, stage, why)
-    assert stage == database.TABLE.expected(name), why
+    expected = database.TABLE.expected(name)
+    if IS_NAMED:
+        assert stage == expected, why
+    else:  # other versions of torch ask for less in some entries
+        assert database.STAGES.index(stage) >= database.STAGES.index(expected), why
 
 
+@needs_this_torch
 def test_how_many_are_right():
     table = database.TABLE.read()
     assert set(table) <= set(ENTRIES)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from launched import run_ranks
+from torch_oracle import needs_this_torch
 
 import onefold as flow
 from onefold import nn
@@ -268,6 +269,7 @@ def test_in_a_graph(world):
     assert_same({k: v.numpy() for k, v in model.state_dict().items()}, trained_by_torch())
 
 
+@needs_this_torch
 def test_the_arguments_are_those_of_torch():
     ours = inspect.signature(DistributedDataParallel.__init__).parameters
     theirs = inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters

@@ -50,6 +50,18 @@ SAMPLES = [
         torch=lambda a, b: torch.einsum("abm,abn->mn", a, b),
         id="rows_tn",
     ),
+    Sample(
+        "mm_tn_widened",
+        (T(6, 4), T(6, 5), torch.float64),
+        torch=lambda a, b, dtype: a.T @ b,
+        id="mm_tn_widened",
+    ),
+    Sample(
+        "rows_tn_widened",
+        (T(4, 3, 6), T(4, 3, 5), torch.float64),
+        torch=lambda a, b, dtype: torch.einsum("abm,abn->mn", a, b),
+        id="rows_tn_widened",
+    ),
     Sample("sum_rows", (T(4, 3, 6),), torch=lambda x: x.sum((0, 1)), id="sum_rows"),
     Sample("sum_rows", (T(5, 6),), torch=lambda x: x.sum(0), id="sum_rows"),
     of("linear", (6, 4), (5, 4), (5,)),

@@ -17,6 +17,8 @@ SAMPLES = [
     Sample("grid_sampler", (PLANES, T(4, 5, 6, 2), 0, 0, False)),
     Sample("affine_grid", (T(3, 2, 3), (3, 1, 4, 5)), {"align_corners": False},
            torch=functional.affine_grid),
+    Sample("native_group_norm", (T(2, 4, 3), T(4), T(4), 2, 4, 3, 2, 1e-5),
+           torch=torch.native_group_norm),
     Sample("conv_tbc", (T(6, 3, 4), T(2, 4, 5), T(5)), torch=torch.conv_tbc),
     Sample("fold", (T(3, 8, 12), (4, 5), 2), torch=functional.fold),
     Sample("fractional_max_pool2d", (PLANES, 2, 3),

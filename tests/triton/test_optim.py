@@ -148,3 +148,12 @@ def test_flatten(sizes, dtype):
     assert_matches_reference(
         optim_ref.flatten, [torch.ones(2, dtype=torch.complex64), torch.ones(3)]
     )
+
+
+@pytest.mark.parametrize("target", [*DTYPES, torch.float16, torch.int32], ids=str)
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_cast_each(source, target):
+    parts = [torch.randn(size).to(source) for size in [*SIZES, (3, 5)]]
+    parts.append(torch.randn(4099).to(source)[1:])  # at an address of no multiple of 16 bytes
+    for some in (parts, [*parts, parts[-2].T], [*parts, torch.ones(2, 2)]):
+        assert_matches_reference(optim_ref.cast_each, some, target)

@@ -112,19 +112,19 @@ def not_finite(parts: Sequence[Tensor]) -> Tensor:
     return powers(parts, float("inf")).isfinite().logical_not().double()
 
 
-# Many tensors as one.
+# Copies of many tensors.
 
 
 @Kernel
-def _flatten(table, y, start: tl.int64, WORD: tl.constexpr, ALIGNED: tl.constexpr,
-             BLOCK: tl.constexpr):  # fmt: skip
+def _copy_each(table, start: tl.int64, SOURCE: tl.constexpr, TARGET: tl.constexpr,
+               ALIGNED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     row, at, there, whole = work_of(table, start, 2, BLOCK)
-    x = address_of(row, 0, WORD, ALIGNED)
-    y = address_of(row, 1, WORD, ALIGNED)
+    x = address_of(row, 0, SOURCE, ALIGNED)
+    y = address_of(row, 1, TARGET, ALIGNED)
     if whole:
-        tl.store(y + at, tl.load(x + at))
+        tl.store(y + at, tl.load(x + at).to(TARGET))
     else:
-        tl.store(y + at, tl.load(x + at, mask=there), mask=there)
+        tl.store(y + at, tl.load(x + at, mask=there).to(TARGET), mask=there)
 
 
 _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
@@ -139,10 +139,27 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
     given = dense(parts)
     table = table_of(given, y.split(sizes))
     word = _WORDS[dtype.itemsize]
-    _flatten.launch(
-        (table.programs,), (table.data, y, table.start), (word, table.aligned, BLOCK), warps=8
+    _copy_each.launch(
+        (table.programs,), (table.data, table.start), (word, word, table.aligned, BLOCK), warps=8
     )
     return y
+
+
+def cast_each(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensors:
+    source = parts[0].dtype
+    known = source in DTYPES and dtype in DTYPES
+    if not known or any(part.dtype is not source for part in parts):
+        return reference.cast_each(parts, dtype)
+    given = dense(parts)
+    made = [torch.empty(part.shape, dtype=dtype, device=part.device) for part in parts]
+    table = table_of(given, made)
+    _copy_each.launch(
+        (table.programs,),
+        (table.data, table.start),
+        (DTYPES[source], DTYPES[dtype], table.aligned, BLOCK),
+        warps=8,
+    )
+    return made
 
 
 CASES = [
@@ -151,5 +168,6 @@ CASES = [
         (tl.bfloat16, 2.0, True, True, BLOCK), warps=8,
     ),
     Case(_tensor_powers, ("*i64", "*fp32", "*fp64"), (2.0, BLOCK, 1024)),
-    Case(_flatten, ("*i64", "*bf16", "i64?"), (tl.int16, True, BLOCK), warps=8),
+    Case(_copy_each, ("*i64", "i64?"), (tl.int16, tl.int16, True, BLOCK), warps=8),
+    Case(_copy_each, ("*i64", "i64?"), (tl.float32, tl.bfloat16, True, BLOCK), warps=8),
 ]  # fmt: skip

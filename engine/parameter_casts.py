@@ -1,0 +1,110 @@
+"""Casts of parameters under autocast: once in a block, and those of a model in one launch.
+
+A block remembers which parameters it cast. The next one casts all of them when it needs the first,
+where Triton does the work: a launch for each would take longer than the GPU works on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ..kernels import optim_ref
+from ..kernels.select import pick, uses_triton
+from . import interpreter
+from .autograd_tape import Leaf
+from .names import names
+from .tensor import Shards, Tensor, from_shards
+
+_Key = tuple[int, torch.dtype]  # the id of a parameter, and the dtype of the cast
+
+
+class _Kept(NamedTuple):
+    """A parameter's cast, and what the parameter was then."""
+
+    param: Tensor
+    shards: Shards
+    version: int
+    cast: Tensor
+
+    @property
+    def is_current(self) -> bool:
+        return self.shards is self.param.shards and self.version == self.param.version
+
+
+class _Together:
+    """Parameters that are cast in the same blocks. Those that one does not use are parted."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self.leaves = WeakKeyDictionary[Leaf, None](dict.fromkeys(leaves))
+        _together.update(dict.fromkeys(leaves, self))
+
+
+_together: WeakKeyDictionary[Leaf, _Together] = WeakKeyDictionary()
+
+
+class ParameterCasts:
+    """The casts of an outermost block of autocast, and of the blocks inside it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Key, _Kept] = {}
+        self._used: dict[Leaf, None] = {}  # in order
+
+    def of(self, param: Tensor, leaf: Leaf, dtype: torch.dtype, observed: bool) -> Tensor:
+        """The cast of a parameter. With `observed` each cast is an op of its own."""
+        self._used[leaf] = None
+        key = id(param), dtype
+        kept = self._kept.get(key)
+        if kept is None or not kept.is_current:
+            params = [param] if observed else [param, *self._due_with(param, leaf, dtype)]
+            if len(params) > 1:
+                parts = [each.shards[0] for each in params]
+                made = pick(optim_ref.cast_each, param.meta.device_type)(parts, dtype)
+                casts = [
+                    from_shards((part,), each.meta.like(dtype=dtype))
+                    for each, part in zip(params, made, strict=True)
+                ]
+            else:
+                with interpreter.grad_mode(False):
+                    casts = [names.cast(param, dtype)]
+            for each, cast in zip(params, casts, strict=True):
+                self._kept[id(each), dtype] = _Kept(each, each.shards, each.version, cast)
+            kept = self._kept[key]
+        return kept.cast
+
+    def _due_with(self, param: Tensor, leaf: Leaf, dtype: torch.dtype) -> list[Tensor]:
+        """The other parameters that are to be cast when this one is."""
+        group = _together.get(leaf)
+        if group is None or not uses_triton(param.meta.device_type) or not _is_dense(param):
+            return []
+        found = []
+        for other in list(group.leaves):
+            each = other.tensor()
+            if each is None or each is param or each.node is not other or not _is_dense(each):
+                continue
+            if each.dtype is not param.dtype or each.shards[0].device != param.shards[0].device:
+                continue
+            kept = self._kept.get((id(each), dtype))
+            if kept is None or not kept.is_current:
+                found.append(each)
+        return found
+
+    def end(self) -> None:
+        """Let the next blocks cast together what this one used."""
+        groups = dict.fromkeys([_together.get(leaf) for leaf in self._used])
+        for group in groups:
+            mine = [leaf for leaf in self._used if _together.get(leaf) is group]
+            if group is None:
+                _Together(mine)
+            elif rest := [leaf for leaf in group.leaves if leaf not in self._used]:
+                _Together(mine)
+                _Together(rest)
+
+
+def _is_dense(param: Tensor) -> bool:
+    meta = param.meta
+    one = len(param.shards) == 1 and meta.has_data and not meta.partial
+    return one and param.shards[0].is_contiguous()
