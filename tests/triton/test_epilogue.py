@@ -82,3 +82,14 @@ def test_nan_stays():
     x = torch.tensor([[float("nan")], [-1.0]])
     y = gpu.with_epilogue(matmul_ref.linear, 2, relu, False)(x, torch.ones(1, 1))
     assert y[0].isnan() and y[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["mm_tn", "rows_tn"])
+def test_widened_products_are_rounded_before(name, dtype):
+    product = getattr(matmul_ref, name)
+    a, b = (torch.randn(shape).to(dtype) for shape in OPERANDS[product])
+    found = getattr(gpu, f"{name}_widened")(a, b, torch.float32)
+    assert torch.equal(found, triton_kernel(product)(a, b).float())
+    wanted = getattr(epilogue_ref, f"{name}_widened")(a, b, torch.float32)
+    torch.testing.assert_close(found, wanted, rtol=torch.finfo(dtype).eps, atol=1e-2)
