@@ -48,7 +48,7 @@ class Edge:
 class Leaf(Edge):
     """The end of the tape at a tensor that requires grad: gradients add up here."""
 
-    __slots__ = ("grad", "hooks", "tensor")
+    __slots__ = ("cast_with", "grad", "hooks", "tensor")
 
     is_leaf = True
 
@@ -57,6 +57,7 @@ class Leaf(Edge):
         self.tensor = ref(tensor)
         self.grad: Tensor | None = None
         self.hooks: tuple[LeafHook, ...] = ()  # called when the gradient was added to `grad`
+        self.cast_with: object = None  # see `parameter_casts`
 
 
 class Node(Edge):

@@ -40,10 +40,8 @@ class _Together:
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self.leaves = WeakKeyDictionary[Leaf, None](dict.fromkeys(leaves))
-        _together.update(dict.fromkeys(leaves, self))
-
-
-_together: WeakKeyDictionary[Leaf, _Together] = WeakKeyDictionary()
+        for leaf in leaves:
+            leaf.cast_with = self
 
 
 class ParameterCasts:
@@ -52,6 +50,7 @@ class ParameterCasts:
     def __init__(self) -> None:
         self._kept: dict[_Key, _Kept] = {}
         self._used: dict[Leaf, None] = {}  # in order
+        self._triton: dict[str, bool] = {}  # whether it does the work, by type of device
 
     def of(self, param: Tensor, leaf: Leaf, dtype: torch.dtype, observed: bool) -> Tensor:
         """The cast of a parameter. With `observed` each cast is an op of its own."""
@@ -59,7 +58,9 @@ class ParameterCasts:
         key = id(param), dtype
         kept = self._kept.get(key)
         if kept is None or not kept.is_current:
-            params = [param] if observed else [param, *self._due_with(param, leaf, dtype)]
+            params = [param]
+            if not observed and self._uses_triton(param.meta.device_type):
+                params += self._due_with(param, leaf, dtype)
             if len(params) > 1:
                 parts = [each.shards[0] for each in params]
                 made = pick(optim_ref.cast_each, param.meta.device_type)(parts, dtype)
@@ -75,10 +76,16 @@ class ParameterCasts:
             kept = self._kept[key]
         return kept.cast
 
+    def _uses_triton(self, device_type: str) -> bool:
+        found = self._triton.get(device_type)
+        if found is None:
+            found = self._triton[device_type] = uses_triton(device_type)
+        return found
+
     def _due_with(self, param: Tensor, leaf: Leaf, dtype: torch.dtype) -> list[Tensor]:
         """The other parameters that are to be cast when this one is."""
-        group = _together.get(leaf)
-        if group is None or not uses_triton(param.meta.device_type) or not _is_dense(param):
+        group = leaf.cast_with
+        if not isinstance(group, _Together) or not _is_dense(param):
             return []
         found = []
         for other in list(group.leaves):
@@ -94,10 +101,13 @@ class ParameterCasts:
 
     def end(self) -> None:
         """Let the next blocks cast together what this one used."""
-        groups = dict.fromkeys([_together.get(leaf) for leaf in self._used])
-        for group in groups:
-            mine = [leaf for leaf in self._used if _together.get(leaf) is group]
-            if group is None:
+        if True not in self._triton.values():
+            return
+        groups: dict[object, list[Leaf]] = {}
+        for leaf in self._used:
+            groups.setdefault(leaf.cast_with, []).append(leaf)
+        for group, mine in groups.items():
+            if not isinstance(group, _Together):
                 _Together(mine)
             elif rest := [leaf for leaf in group.leaves if leaf not in self._used]:
                 _Together(mine)

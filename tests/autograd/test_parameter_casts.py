@@ -1,6 +1,7 @@
 """Casts under autocast: each once, those of a model together, gradients in the dtype of weights."""
 
 import gc
+from unittest import mock
 
 import pytest
 import torch
@@ -113,12 +114,16 @@ def test_an_observer_sees_each_cast(batches):
 def test_groups_only_part(blocks):
     """After any blocks, parameters are together that were used in the same ones of them."""
     params = [flow.ones(2, requires_grad=True) for _ in range(5)]
-    for block in blocks:
-        casts = parameter_casts.ParameterCasts()
-        for number in sorted(block):
-            casts.of(params[number], params[number].node, LOW, observed=False)
-        casts.end()
-    groups = [parameter_casts._together.get(param.node) for param in params]
+    with (
+        mock.patch.object(parameter_casts, "uses_triton", return_value=True),
+        mock.patch.object(parameter_casts, "pick", lambda reference, device_type: reference),
+    ):
+        for block in blocks:
+            casts = parameter_casts.ParameterCasts()
+            for number in sorted(block):
+                casts.of(params[number], params[number].node, LOW, observed=False)
+            casts.end()
+    groups = [param.node.cast_with for param in params]
     for i, one in enumerate(groups):
         used = [i in block for block in blocks]
         assert (one is None) == (not any(used))
