@@ -75,7 +75,7 @@ ENGINE = (
     ("signature_choice", "shard_runner"),
     ("dispatch_plan",),
     ("dispatcher",),
-    ("amp_rules",),
+    ("amp_rules", "kept_cast", "parameter_casts"),
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace", "inplace_views"),

@@ -206,7 +206,8 @@ class Widened(Op):
 
     def deduce(self, a: Meta, b: Meta, attrs: CastAttributes) -> Meta | None:
         made = self.product.deduce(a, b)
-        return made and made.like(dtype=attrs.dtype)
+        known = made is not None and isinstance(attrs.dtype, torch.dtype)
+        return made.like(dtype=attrs.dtype) if known else None
 
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: CastAttributes) -> Rule:
         return self.product.rule(axis, a, b)
@@ -332,12 +333,8 @@ bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2"
 mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec", out=True))
 dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor", out=True))
 rows_tn = register_name("rows_tn", binary(RowsProduct()))
-mm_tn_widened = register_name(
-    "mm_tn_widened", binary(Widened(Product(kernels.mm_tn, "tn"), epilogues.mm_tn_widened))
-)
-rows_tn_widened = register_name(
-    "rows_tn_widened", binary(Widened(RowsProduct(), epilogues.rows_tn_widened))
-)
+mm_tn_widened = binary(Widened(Product(kernels.mm_tn, "tn"), epilogues.mm_tn_widened))
+rows_tn_widened = binary(Widened(RowsProduct(), epilogues.rows_tn_widened))
 _WIDENED: dict[Entry, Entry] = {mm_tn: mm_tn_widened, rows_tn: rows_tn_widened}
 sum_rows = register_name("sum_rows", unary(RowsSum()))
 outer = register_name("outer", binary(Outer(), "vec2", out=True))

@@ -2,6 +2,7 @@
 
 import torch
 
+from onefold.engine.ops.matmul import mm_tn_widened, rows_tn_widened
 from onefold.testing import I, Sample, T
 
 
@@ -53,12 +54,14 @@ SAMPLES = [
     Sample(
         "mm_tn_widened",
         (T(6, 4), T(6, 5), torch.float64),
+        call=mm_tn_widened,
         torch=lambda a, b, dtype: a.T @ b,
         id="mm_tn_widened",
     ),
     Sample(
         "rows_tn_widened",
         (T(4, 3, 6), T(4, 3, 5), torch.float64),
+        call=rows_tn_widened,
         torch=lambda a, b, dtype: torch.einsum("abm,abn->mn", a, b),
         id="rows_tn_widened",
     ),
