@@ -206,8 +206,9 @@ class Widened(Op):
 
     def deduce(self, a: Meta, b: Meta, attrs: CastAttributes) -> Meta | None:
         made = self.product.deduce(a, b)
-        known = made is not None and isinstance(attrs.dtype, torch.dtype)
-        return made.like(dtype=attrs.dtype) if known else None
+        if made is None or not isinstance(attrs.dtype, torch.dtype):
+            return None
+        return made.like(dtype=attrs.dtype)
 
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: CastAttributes) -> Rule:
         return self.product.rule(axis, a, b)
