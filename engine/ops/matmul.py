@@ -307,10 +307,10 @@ class Linear(MatrixOp):
         if bias is None or not needs[2]:
             return dx, dw
         if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
-            wide = wider_dtype(needs[2])
-            if wide is None:
+            wide, lead = wider_dtype(needs[2]), tuple(range(dy.ndim - 1))
+            if wide is None or not lead:  # a sum over no dims is one over all
                 return dx, dw, sum_rows(dy)
-            return dx, dw, sum(dy, tuple(range(dy.ndim - 1)), dtype=wide)
+            return dx, dw, sum(dy, lead, dtype=wide)
         return dx, dw, sum_to(dy, bias)
 
 

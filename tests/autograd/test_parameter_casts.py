@@ -177,10 +177,11 @@ def test_gradients_of_weights_are_not_cast(shape):
     assert {"mm_tn_widened", "rows_tn_widened"} & set(ops.names)
 
 
-def test_gradients_are_those_of_casts():
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
+def test_gradients_are_those_of_casts(shape):
     """In the bits of a cast and of a product that is rounded; a bias is summed in float32."""
     flow.manual_seed(0)
-    weight, bias, x = flow.randn(5, 3), flow.randn(5), flow.randn(4, 3)
+    weight, bias, x = flow.randn(5, 3), flow.randn(5), flow.randn(*shape)
     found = []
     for automatic in (True, False):
         w, b = (p.clone().requires_grad_() for p in (weight, bias))
@@ -191,6 +192,10 @@ def test_gradients_are_those_of_casts():
                 y = nn.functional.linear(x.to(LOW), w.to(LOW), b.to(LOW))
         (y * y).sum().backward()
         found.append((w.grad.tolist(), b.grad.tolist()))
+        lines = y.detach().float().reshape(-1, 5)
+        torch.testing.assert_close(
+            b.grad.to_torch(), 2 * lines.sum(0).to_torch(), rtol=1e-2, atol=0
+        )
     assert found[0] == found[1]
 
 
