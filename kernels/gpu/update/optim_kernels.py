@@ -1,4 +1,4 @@
-"""Norms of many tensors, and copies into one, in one launch."""
+"""Norms and copies of many tensors, in one launch."""
 
 from __future__ import annotations
 
@@ -130,18 +130,27 @@ def _copy_each(table, start: tl.int64, SOURCE: tl.constexpr, TARGET: tl.constexp
 _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
+def _copy(
+    parts: Sequence[Tensor], targets: Sequence[Tensor], source: tl.dtype, target: tl.dtype
+) -> None:
+    given = dense(parts)
+    table = table_of(given, targets)
+    _copy_each.launch(
+        (table.programs,),
+        (table.data, table.start),
+        (source, target, table.aligned, BLOCK),
+        warps=8,
+    )
+
+
 def flatten(parts: Sequence[Tensor]) -> Tensor:
     dtype = parts[0].dtype
     if dtype.itemsize not in _WORDS or any(part.dtype is not dtype for part in parts):
         return reference.flatten(parts)
     sizes = [part.numel() for part in parts]
     y = torch.empty(sum(sizes), dtype=dtype, device=parts[0].device)
-    given = dense(parts)
-    table = table_of(given, y.split(sizes))
     word = _WORDS[dtype.itemsize]
-    _copy_each.launch(
-        (table.programs,), (table.data, table.start), (word, word, table.aligned, BLOCK), warps=8
-    )
+    _copy(parts, y.split(sizes), word, word)
     return y
 
 
@@ -150,15 +159,8 @@ def cast_each(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensors:
     known = source in DTYPES and dtype in DTYPES
     if not known or any(part.dtype is not source for part in parts):
         return reference.cast_each(parts, dtype)
-    given = dense(parts)
     made = [torch.empty(part.shape, dtype=dtype, device=part.device) for part in parts]
-    table = table_of(given, made)
-    _copy_each.launch(
-        (table.programs,),
-        (table.data, table.start),
-        (DTYPES[source], DTYPES[dtype], table.aligned, BLOCK),
-        warps=8,
-    )
+    _copy(parts, made, DTYPES[source], DTYPES[dtype])
     return made
 
 
