@@ -320,23 +320,65 @@ _TWICE = 2 * math.sqrt(2 / math.pi)  # the factor of z in 2 z, of the approximat
 _BASE = -_TWICE * math.log2(math.e)  # that of exp(-2 z) = 2 ** (...)
 _BELL = 1 / math.sqrt(2 * math.pi)
 _CUBIC = 0.044715
+_HALF_SQUARE = -0.5 * math.log2(math.e)  # of x^2: exp(-x^2 / 2) = 2 ** (...)
+_TAIL_P = 0.30814827318
+_TAIL_1, _TAIL_2, _TAIL_3 = 0.12317966552634825, 0.11897058160419767, 0.13641817609339732
+_TAIL_4, _TAIL_5, _TAIL_6 = 0.007667409352459487, 0.18916498048262004, -0.07540273015654804
 
 
-@on_triton(lambda x, how: ("gelu_tanh" if how == "tanh" else "gelu", (x,)))
+@on_triton(lambda x, how: (_gelu_named(x, how), (x,)))
 def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
     """gelu with approximate "none" or "tanh"."""
     return _gelu(x, approximate=approximate)
 
 
-@on_triton(lambda dy, x, how: (f"gelu{'_tanh' if how == 'tanh' else ''}_backward", (dy, x)))
+@on_triton(lambda dy, x, how: (_gelu_named(x, how) + "_backward", (dy, x)))
 def gelu_backward(dy: torch.Tensor, x: torch.Tensor, approximate: str) -> torch.Tensor:
     """The gradient of gelu."""
     return _gelu_backward(dy, x, approximate=approximate)
 
 
+def _gelu_named(x: torch.Tensor, approximate: str) -> str:
+    if approximate == "tanh":
+        return "gelu_tanh"
+    return "gelu_half" if x.dtype in (torch.float16, torch.bfloat16) else "gelu"
+
+
 @expression(name="gelu")
 def _gelu_by_erf(x: torch.Tensor) -> torch.Tensor:
     return 0.5 * x * (1 + torch.erf(x * _SQRT_HALF))
+
+
+@on_triton("fast_reciprocal")
+def fast_reciprocal(x: torch.Tensor) -> torch.Tensor:
+    """1 / x, on a GPU within two units in the last place; 0 where x is greater than 2^126."""
+    return torch.reciprocal(x)
+
+
+@expression()
+def normal_cdf(x: torch.Tensor, bell: torch.Tensor) -> torch.Tensor:
+    """The distribution function of the normal distribution at x, where exp(-x^2 / 2) is `bell`.
+
+    For results of 16 bits: the relative error is at most 4e-6, also in the tail, which is `bell`
+    times a polynomial in t = 1 / (1 + p |x|), as in Abramowitz and Stegun 7.1.26, but with the
+    coefficients of the least relative error. erf takes three times as many instructions.
+    """
+    t = fast_reciprocal(1 + torch.abs(x) * _TAIL_P)
+    short = _TAIL_4 + t * (_TAIL_5 + t * _TAIL_6)
+    series = t * (_TAIL_1 + t * (_TAIL_2 + t * (_TAIL_3 + t * short)))
+    tail = series * bell
+    return torch.where(x < 0, tail, 1 - tail)
+
+
+@expression()
+def gelu_half(x: torch.Tensor) -> torch.Tensor:
+    return x * normal_cdf(x, torch.exp2(x * x * _HALF_SQUARE))
+
+
+@expression()
+def gelu_half_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    bell = torch.exp2(x * x * _HALF_SQUARE)
+    return dy * (normal_cdf(x, bell) + x * bell * _BELL)
 
 
 @expression()
@@ -349,12 +391,6 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
 def _gelu_by_erf_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     cumulated = 0.5 * (1 + torch.erf(x * _SQRT_HALF))
     return dy * (cumulated + x * torch.exp(-0.5 * x * x) * _BELL)
-
-
-@on_triton("fast_reciprocal")
-def fast_reciprocal(x: torch.Tensor) -> torch.Tensor:
-    """1 / x, on a GPU within two units in the last place; 0 where x is greater than 2^126."""
-    return torch.reciprocal(x)
 
 
 @expression()
