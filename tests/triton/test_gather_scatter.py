@@ -8,6 +8,7 @@ from triton_harness import assert_matches_reference
 
 from onefold.errors import OnefoldError
 from onefold.kernels import gather_scatter_ref, indexing_ref, select
+from onefold.kernels.gpu.gather import gather_scatter_kernels
 from onefold.kernels.gpu.sort import sort_kernels
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
@@ -54,7 +55,10 @@ def test_of_values_for_one_place_the_last_stays():
 
 @pytest.mark.parametrize("dtype", SUMMED, ids=str)
 @pytest.mark.parametrize("dim", [0, 1, 2])
-def test_add_at(dtype, dim):
+@pytest.mark.parametrize("in_rows", [True, False])
+def test_add_at(dtype, dim, in_rows, monkeypatch):
+    if not in_rows:
+        monkeypatch.setattr(gather_scatter_kernels, "fit", lambda *_: False)
     shape = (4, 5, 3)
     dy = of(dtype, *[7 if d == dim else n for d, n in enumerate(shape)])
     index = torch.randint(0, shape[dim], dy.shape)

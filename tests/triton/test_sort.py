@@ -39,6 +39,28 @@ def test_signs_and_nan():
         assert torch.equal(values.view(torch.int32), wanted.values.view(torch.int32))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_half_types_with_keys_of_32_bits(dtype, descending):
+    finest = torch.finfo(dtype)
+    some = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), finest.max, finest.min]
+    some += [finest.smallest_normal, finest.smallest_normal / 4, 1.0, 1.0 + finest.eps, 1.0]
+    x = torch.tensor([some, [-v for v in some]], dtype=dtype)
+    values, indices = select.triton_kernel(sort_ref.sort)(x, 1, descending, True)
+    wanted = torch.sort(x, descending=descending, stable=True)
+    assert torch.equal(indices, wanted.indices)
+    assert torch.equal(values.view(torch.int16), wanted.values.view(torch.int16))
+
+
+@pytest.mark.parametrize(("most", "narrow"), [(2**31 // 8 - 2, True), (2**31 // 8 - 1, False)])
+def test_numbers_up_to_the_largest_key(most, narrow):
+    x = torch.tensor([[most, 0, 1, most, most - 1, 0, 7]])
+    assert order_kernels._are_narrow(x.dtype, most, 8) is narrow
+    values, indices = order_kernels.sort_rows(x, most=most)
+    wanted = torch.sort(x, stable=True)
+    assert torch.equal(values, wanted.values) and torch.equal(indices, wanted.indices)
+
+
 @every_dtype
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(dtype, largest):

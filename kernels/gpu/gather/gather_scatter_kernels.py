@@ -37,6 +37,7 @@ from .scatter_gather import (
     write_last,
 )
 from .segment_reduce import STAGES, add_chunks, add_runs, combine, combine_chunks, reduce_runs
+from .sums_in_rows import fit, sums_in_rows
 
 # Left to torch: complex numbers, sums of bools, and gather of a tensor without dims. Whether
 # indices are in range is asked on the CPU only: on a GPU the host would wait for it.
@@ -81,16 +82,25 @@ def add_at(
         return reference.add_at(dy, dim, index, shape, start, offset, whole)
     along = Along(shape[dim], offset, whole)
     index = checked(index, along, dim)
-    lead, entries, rest = _cut(index.shape, dim)
-    total = lead * shape[dim] * rest
-    places = places_of(index, entries, rest, along, total)
-    found = add_runs(places, reshape(dy, (-1, 1)), total)
-    part = [shape[dim] if d == dim else n for d, n in enumerate(index.shape)]
-    if tuple(part) == tuple(shape):
-        return found.view(part)
+    found = _summed(dy, dim, index, along)
+    if found.shape == tuple(shape):
+        return found
     y = fill(torch.empty(tuple(shape), dtype=dy.dtype, device=dy.device), 0)
-    copy_into(reference.fit(y, start, index.shape, dim), found.view(part))
+    copy_into(reference.fit(y, start, index.shape, dim), found)
     return y
+
+
+def _summed(dy: Tensor, dim: int, index: Tensor, along: Along) -> Tensor:
+    """The sums of the elements of dy by target along a dim; the other dims are those of dy."""
+    lead, entries, rest = _cut(index.shape, dim)
+    part = [along.size if d == dim % index.ndim else n for d, n in enumerate(index.shape)]
+    if fit(entries, along.size, dy.dtype) and index.numel():
+        rows, values = (contiguous(x.movedim(dim, -1)) for x in (index, dy))
+        found = sums_in_rows(rows.view(-1, entries), values.view(-1, entries), along)
+        return contiguous(found.view(*rows.shape[:-1], along.size).movedim(-1, dim))
+    total = lead * along.size * rest
+    places = places_of(index, entries, rest, along, total)
+    return add_runs(places, reshape(dy, (-1, 1)), total).view(part)
 
 
 def scatter(

@@ -227,7 +227,8 @@ def _cases() -> Iterator[Case]:
         yield _case(mul, Pattern(0, 1, ((None, 1), (0, 1), (None, 1))), bias, "i32")
         yield _case(add, Pattern(0, 1, ((1, None), (None, 1), (None, 1))), crossing, "i32")
         yield _case(single("add", (x, 1.0), dtype), two, flat, "i32")
-        yield _case(single("gelu", (x,), dtype), two, flat, "i32")
+        gelu = "gelu" if dtype is torch.float32 else "gelu_half"
+        yield _case(single(gelu, (x,), dtype), two, flat, "i32")
         yield _case(single("gelu_tanh_backward", (x, x), dtype), three, flat, "i32")
         yield _case(single("pow", (x, x), dtype), three, flat, "i32")
         yield _case(single("lt", (x, 1.0), torch.bool), two, flat, "i32")

@@ -1,8 +1,8 @@
-"""sort and topk of rows in registers: a value and its index form one 64-bit key.
+"""sort and topk of rows in registers: a value and its index form one key.
 
-The bits of the value, mapped to an integer of the same order, are the high half, the index is the
-low half. So all keys differ, and the sort is stable. Values of more than 32 bits, longer rows and
-larger k use the radix sort.
+The bits of the value, mapped to an integer of the same order, are the high bits of the key, and the
+index is the low ones. So all keys differ, and the sort is stable. Keys have 32 bits where both fit
+in these, else 64. Values of more than 32 bits, longer rows and larger k use the radix sort.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from .radix_sort import ordered, radix_sort
 # Left to torch: dtypes that Triton lacks; `kthvalue` and medians of a tensor without dims;
 # `unique`, whose result's shape depends on values, so that the host must wait anyway.
 
-_LONGEST = 2048  # elements of a row that registers hold, sorted
+_LONGEST = 2048  # elements of a row that registers hold, sorted by keys of 64 bits
+_LONGEST_NARROW = 4096  # by keys of 32 bits
 _MOST = 64  # of topk
 _BLOCK = 1024
 _NOTHING = tl.constexpr((1 << 63) - 1)  # behind every number
+_NOTHING_NARROW = tl.constexpr((1 << 31) - 1)
 _NO_VALUE = tl.constexpr(-(1 << 63))  # before every number
 
 
 @Kernel
 def _sort(
-    x, values, indices, rows: tl.int64, n, DESCENDING: tl.constexpr, R: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x, values, indices, rows: tl.int64, n, DESCENDING: tl.constexpr, NARROW: tl.constexpr,
+    R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
     at = tl.arange(0, BLOCK)[None, :]
@@ -42,9 +44,16 @@ def _sort(
     key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
     if DESCENDING:
         key = ~key
-    packed = (key.to(tl.int64) << 32) | at
-    packed = tl.sort(tl.where(inside, packed, _NOTHING), dim=1)
-    place = packed & 0xFFFFFFFF
+    if NARROW:
+        if x.dtype.element_ty.is_floating():
+            key = key >> 13  # below, the keys of 16-bit floats do not differ
+        packed = key.to(tl.int32) * BLOCK + at
+        packed = tl.sort(tl.where(inside, packed, _NOTHING_NARROW), dim=1)
+        place = packed & (BLOCK - 1)
+    else:
+        packed = (key.to(tl.int64) << 32) | at
+        packed = tl.sort(tl.where(inside, packed, _NOTHING), dim=1)
+        place = packed & 0xFFFFFFFF
     v = tl.load(x + row * n + place, mask=inside, other=0)
     tl.store(values + row * n + at, v, mask=inside)
     tl.store(indices + row * n + at, place, mask=inside)
@@ -80,6 +89,18 @@ def _topk(
     tl.store(indices + row * k + at, place, mask=inside)
 
 
+def _are_narrow(dtype: torch.dtype, most: int | None, block: int) -> bool:
+    """Whether the keys of rows in a block of this size have 32 bits."""
+    if most is not None:
+        return (most + 1) * block < 2**31
+    return dtype.itemsize <= 2 and block <= _LONGEST_NARROW
+
+
+def warps_for(block: int) -> int:
+    """The warps that sort a block: a thread has eight elements, if there are so many."""
+    return min(max(block // 256, 1), 16)
+
+
 def _of_rows(block: int) -> int:
     """Short rows share a program."""
     return max(256 // block, 1)
@@ -104,17 +125,19 @@ def sort_rows(
     `most` is an upper bound of integers that are known not to be negative.
     """
     n = rows.shape[-1]
+    block = max(power_of_2(n), 2)
+    narrow = _are_narrow(rows.dtype, most, block)
     wide = rows.itemsize == 8 and (most is None or most >= 2**31)
-    if wide or n > _LONGEST:
+    if wide or block > (_LONGEST_NARROW if narrow else _LONGEST):
         return radix_sort(rows, descending, most)
     values, indices = results(rows, n)
-    count, block = rows.numel() // n, max(power_of_2(n), 2)
+    count = rows.numel() // n
     together = _of_rows(block)
     _sort.launch(
         (cdiv(count, together),),
         (rows, values, indices, count, n),
-        (descending, together, block),
-        warps=min(max(together * block // 256, 1), 8),
+        (descending, narrow, together, block),
+        warps=warps_for(together * block),
     )
     return values, indices
 
@@ -149,9 +172,11 @@ def kthvalue(x: Tensor, dim: int, k: int) -> tuple[Tensor, Tensor]:
 
 
 CASES = [
-    Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, 1, 1024)),
-    Case(_sort, ("*i64", "*i64", "*i64", "i64?", "i32?"), (False, 1, 1024)),
-    Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, 16, 16), warps=1),
+    Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, False, 1, 1024)),
+    Case(_sort, ("*i64", "*i64", "*i64", "i64?", "i32?"), (False, False, 1, 1024)),
+    Case(_sort, ("*i64", "*i64", "*i64", "i64?", "i32?"), (False, True, 1, 1024)),
+    Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, True, 16, 16), warps=1),
+    Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (False, True, 1, 4096), warps=16),
     Case(_topk, ("*bf16", "*bf16", "*i64", "i64?", "i32", "i32?"), (True, 1, 1024, 64)),
     Case(_topk, ("*fp32", "*fp32", "*i64", "i64?", "i32", "i32?"), (True, 4, 64, 2), warps=1),
 ]
