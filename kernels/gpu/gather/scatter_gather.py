@@ -60,10 +60,13 @@ def _split(entries, rest, BLOCK: tl.constexpr):
     plane = tl.full((), entries, tl.int64) * rest  # a size of 1 is a constant of the compiler
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
-    inner = begin % plane + step
-    lead = begin // plane + inner // plane
-    inner = inner % plane
-    return begin + step, lead, inner // rest, inner % rest
+    first = begin % plane
+    if plane < BLOCK:
+        beyond = (first.to(tl.int32) + step) // plane.to(tl.int32)
+    else:  # 64-bit division of each element takes longer than its memory
+        beyond = (first + step >= plane).to(tl.int32)
+    inner = first + step - beyond * plane
+    return begin + step, begin // plane + beyond, inner // rest, inner % rest
 
 
 @triton.jit
