@@ -1,4 +1,4 @@
-"""Sizes, tiles and input positions: what the kernels of convolutions share."""
+"""Sizes and tiles of convolutions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from math import prod
 from typing import NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from ..launch.configs import config
+from ..launch.aot_cases import Case, per_maker
+from ..launch.configs import architecture, config
+from ..launch.jit_kernel import Kernel
 from ..launch.launch_trace import guarded
-from ..matmul.gemm_config import Tile, shape_class
+from ..matmul import gemm_config
+from ..matmul.gemm_config import DEEP, Tile, shape_class
 from ..reduce.reduction_tiles import power_of_2
 
 Ints = tuple[int, ...]
@@ -26,6 +27,7 @@ TYPES = {
     "half": ("bf16", "ieee"), "tf32": ("fp32", "tf32"), "ieee": ("fp32", "ieee"),
     "double": ("fp64", "ieee"),
 }  # fmt: skip
+_MANY_PLACES = 8192
 LEAST = 16  # channels of a group from which the matrix units are used
 
 
@@ -104,100 +106,69 @@ def _allows_tf32() -> bool:
     return torch.backends.cudnn.allow_tf32
 
 
-@triton.jit
-def positions(first, places, od, oh, ow, DEEP: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK positions of the output from `first` on, which exist, their image, depth, row and
-    column.
+class Products(NamedTuple):
+    """A convolution as matrix products: their sizes (the sums have `taps` times k terms), and how
+    many there are.
+
+    The windows are the rows of the left operand, or `across` the columns of the right one. With
+    `flat` each of their elements has an address of its own.
     """
-    m = first + tl.arange(0, BLOCK)
-    image = m // (oh * ow)
-    e = tl.zeros((BLOCK,), tl.int32)
-    if DEEP:
-        e = (image % od).to(tl.int32)
-        image = image // od
-    return m, m < places, image, e, (m // ow % oh).to(tl.int32), (m % ow).to(tl.int32)
+
+    m: int
+    n: int
+    k: int
+    taps: int = 1
+    times: int = 1
+    flat: bool = False
+    across: bool = False
+
+    @property
+    def shape_class(self) -> str:
+        return shape_class(self.m, self.n, self.k) + ("-flat" if self.flat else "")
 
 
-@triton.jit
-def advanced(image, e, i, j, od, oh, ow, step, DEEP: tl.constexpr):
-    """The images, depths, rows and columns of positions `step` further: without divisions of
-    64 bits.
+def by_rule(kind: str, p: Products) -> Tile:
+    """The tile that the model of matrix products finds, with steps along k inside of a tap.
+
+    Of a tile that is not square the shorter side has the windows, which cost more. On older GPUs
+    addresses take the registers that the largest tile needs.
     """
-    j += step % ow
-    i += step // ow % oh
-    i = tl.where(j >= ow, i + 1, i)
-    j = tl.where(j >= ow, j - ow, j)
-    whole = step // (oh * ow) + tl.where(i >= oh, 1, 0)  # planes
-    i = tl.where(i >= oh, i - oh, i)
-    if DEEP:
-        e += whole % od
-        image += whole // od + tl.where(e >= od, 1, 0)
-        return image, tl.where(e >= od, e - od, e), i, j
-    else:
-        return image + whole, e, i, j
-
-
-@triton.jit
-def _source_of(
-    o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """(the input position that a tap reads for an output position, whether it exists)"""
-    if TRANSPOSED:
-        reached = o + PAD - tap * DILATION
-        i = reached // STRIDE
-        return i, (reached >= 0) & (reached % STRIDE == 0) & (i < size)
-    else:
-        i = o * STRIDE - PAD + tap * DILATION
-        return i, (i >= 0) & (i < size)
-
-
-@triton.jit
-def sources(
-    image, e, i, j, tap, d, h, width,
-    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
-    """(the number of the input position that a tap reads for an output, whether it exists)"""
-    a, ok = _source_of(i, tap // TAPS[2] % TAPS[1], h, S[1], P[1], D[1], TRANSPOSED)
-    b, in_w = _source_of(j, tap % TAPS[2], width, S[2], P[2], D[2], TRANSPOSED)
-    ok = ok & in_w
-    place = a * width + b
-    if DEEP:
-        c, in_d = _source_of(e, tap // (TAPS[1] * TAPS[2]), d, S[0], P[0], D[0], TRANSPOSED)
-        ok = ok & in_d
-        return (image * d + c) * h * width + place, ok
-    else:
-        return image * h * width + place, ok
-
-
-def by_rule(kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
-    """The rule's tile; a flat tile has one address per element."""
-    m = 128 if places >= 4096 else 64 if places >= 64 else 16
-    n = min(max(power_of_2(outs), 16), 128 if kind == "half" else 64)
-    k = min(max(power_of_2(depth), 16), 64 if kind == "half" else 32)
-    if flat:
-        m, n, k = min(m, 64), min(n, 64), min(k, 32)
-    if kind == "double":
-        m, n, k = min(m, 32), min(n, 32), 16
-    return Tile(m, n, k, 8 if m * n >= 128 * 128 else 4, 3)
+    large = architecture() in DEEP
+    tile = gemm_config.by_rule(kind, p.m, p.n, p.k * p.taps, p.times, large)
+    k = min(max(power_of_2(p.k), 16), tile.k)
+    if p.flat:
+        return Tile(min(tile.m, 64), min(tile.n, 64), min(k, 32), 8, 2)
+    if p.across and tile.n > 128:
+        tile = tile._replace(m=256 if p.m > 128 else 128, n=128)
+    return tile._replace(k=k, stages=min(tile.stages, 3))
 
 
 @lru_cache(maxsize=4096)
-def tile_of(kernel: str, kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
+def tile_of(kernel: str, kind: str, p: Products) -> Tile:
     """The tile from the table, or else from the rule."""
-    rule = by_rule(kind, places, outs, depth, flat)
-    name = shape_class(places, outs, depth) + ("-flat" if flat else "")
-    return Tile(**config(kernel, kind, name, rule._asdict()))
+    return Tile(**config(kernel, kind, p.shape_class, by_rule(kind, p)._asdict()))
 
 
-def tiles_allowed(kind: str, places: int, outs: int, depth: int) -> list[Tile]:
+def small_tile(
+    places: int, outs: int, depthwise: bool, dtype: torch.dtype, least: int
+) -> tuple[int, int, int]:
+    """(positions, output channels, warps) of a tile where groups are small.
+
+    A thread with several positions reads their weights, and computes addresses, only once. Without
+    channels side by side, or for float64, it has no registers for that.
+    """
+    n = min(max(power_of_2(outs), 16), 64)
+    many = depthwise and places >= _MANY_PLACES and dtype is not torch.float64
+    return (128, n, 8) if many else (least, n, 4)
+
+
+def tiles_allowed(kind: str, p: Products) -> list[Tile]:
     """The rule's tile first, then the other tiles for the tuner to try."""
-    rule = by_rule(kind, places, outs, depth, False)
+    rule = by_rule(kind, p)
     found = [rule]
     for m in (64, 128, 256):
         for n in (32, 64, 128, 256):
-            if m < 2 * places and n < 2 * outs and m * n <= 128 * 256:
+            if m < 2 * p.m and n < 2 * p.n and m * n <= 128 * 256:
                 steps = {max(rule.k // 2, 16), rule.k}
                 found += [
                     Tile(m, n, k, warps, stages)
@@ -206,3 +177,25 @@ def tiles_allowed(kind: str, places: int, outs: int, depth: int) -> list[Tile]:
                     for stages in (2, 3, 4)
                 ]
     return list(dict.fromkeys(found))
+
+
+def forms(
+    kernel: Kernel, types: tuple[str | None, ...], constants: tuple[object, ...], tile: Tile
+) -> list[Case]:
+    """The compiled forms of a tile, whose sizes are the last constants."""
+    constants = (*constants, *tile[:3])
+    if tile.m * tile.n > 128 * 128:
+        why = "the rule has these tiles on new GPUs only"
+        return [Case(kernel, types, constants, tile.warps, tile.stages, targets=DEEP, why=why)]
+    return per_maker(kernel, types, constants, tile.warps, tile.stages, min(tile.stages, 2))
+
+
+# What the rule chooses, by kind, and on new GPUs for large products.
+TILES = (
+    ("half", Tile(128, 128, 64, 8, 3)),
+    ("half", Tile(64, 64, 64, 4, 3)),
+    ("tf32", Tile(128, 128, 32, 8, 3)),
+    ("ieee", Tile(128, 64, 16, 8, 3)),
+    ("double", Tile(64, 64, 16, 4, 3)),
+)
+LARGE = Tile(128, 256, 64, 8, 3)

@@ -20,28 +20,32 @@ from ... import conv_ref as reference
 from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
-from ..matmul.gemm_config import Tile, shape_class
+from ..matmul.gemm_config import Tile
 from ..pointwise.channels_last import dense, empty
 from ..pointwise.copy_kernels import contiguous, reshape
-from ..reduce.reduction_tiles import cdiv, power_of_2
-from . import conv_weight_grad
+from ..reduce.reduction_tiles import cdiv
+from . import conv_weight_grad, one_tap
 from .conv_geometry import (
+    LARGE,
     LEAST,
+    TILES,
     TYPES,
     Ints,
+    Products,
     Sizes,
     Volumes,
     as_volumes,
     blank,
+    forms,
     kind_of,
-    positions,
-    sources,
+    small_tile,
     three,
     tile_of,
     tiles_allowed,
     works,
 )
 from .conv_weight_grad import weight_grad
+from .windows import positions, reached, starts
 
 # Left to torch: dtypes that are not floating.
 
@@ -57,47 +61,45 @@ def product(
     """`channels` and `outs` are those of one group. FLAT treats taps and channels as one dim."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
+    STARTS: tl.constexpr = not TRANSPOSED or (S[0] == 1 and S[1] == 1 and S[2] == 1)
     group = tl.program_id(2)
+    every = groups * channels
     first_m = tl.program_id(0).to(tl.int64) * BM
     m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
-    weights = w + (group * outs + o).to(tl.int64) * (COUNT * channels)
+    step = tl.arange(0, BK)
+    weights = w + ((group * outs + o).to(tl.int64) * (COUNT * channels))[None, :] + step[:, None]
+    x += group * channels
+    image, e, i, j = image[:, None], e[:, None], i[:, None], j[:, None]
+    first = image
+    if STARTS:
+        first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
+        first *= every
     total = tl.zeros((BM, BN), WIDE)
-    c = tl.arange(0, BK)
-    if FLAT:
-        for begin in range(0, COUNT * channels, BK):
-            k = begin + c
-            at, exists = sources(
-                image[:, None], e[:, None], i[:, None], j[:, None], (k // channels)[None, :],
-                d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP,
-            )  # fmt: skip
-            known = k < COUNT * channels
-            at = at * (groups * channels) + group * channels
-            xs = tl.load(
-                x + at + (k % channels)[None, :],
-                mask=inside[:, None] & exists & known[None, :], other=0.0,
-            )  # fmt: skip
-            ws = tl.load(
-                weights[None, :] + k[:, None], mask=known[:, None] & (o < outs)[None, :], other=0.0
-            )
-            total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
-    else:
-        steps = tl.cdiv(channels, BK)
-        for step in range(COUNT * steps):
-            tap = step // steps
-            k = step % steps * BK + c
-            at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP)
-            at = at * (groups * channels) + group * channels
-            known = k < channels
-            xs = tl.load(
-                x + at[:, None] + k[None, :],
-                mask=(inside & exists)[:, None] & known[None, :], other=0.0,
-            )  # fmt: skip
-            ws = tl.load(
-                weights[None, :] + (tap * channels + k)[:, None],
-                mask=known[:, None] & (o < outs)[None, :], other=0.0,
-            )  # fmt: skip
-            total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
+    length = COUNT * channels if FLAT else COUNT * tl.cdiv(channels, BK) * BK
+    tap, begin_c = 0, 0  # where a step begins
+    for begin in range(0, length, BK):
+        if FLAT:
+            column = begin
+            of_tap, c = (begin + step)[None, :] // channels, (begin + step) % channels
+            known = begin + step < COUNT * channels
+        else:
+            column = tap * channels + begin_c
+            of_tap, c = tap, begin_c + step
+            known = c < channels
+        at, exists = reached(
+            first, image, e, i, j, of_tap, d, h, width, every,
+            TAPS, S, P, D, STARTS, TRANSPOSED, DEEP,
+        )  # fmt: skip
+        mask = inside[:, None] & exists & known[None, :]
+        xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
+        mask = known[:, None] & (o < outs)[None, :]
+        ws = tl.load(weights + column, mask=mask, other=0.0)
+        total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
+        if not FLAT:
+            begin_c += BK
+            tap = tl.where(begin_c < channels, tap, tap + 1)
+            begin_c = tl.where(begin_c < channels, begin_c, 0)
     if BIAS:
         total += tl.load(bias + group * outs + o, mask=o < outs, other=0.0).to(WIDE)[None, :]
     at = m[:, None] * (groups * outs) + (group * outs + o)[None, :]
@@ -118,25 +120,31 @@ def small_groups(
     one out, so neighbours of both lie side by side.
     """
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
+    STARTS: tl.constexpr = not TRANSPOSED or (S[0] == 1 and S[1] == 1 and S[2] == 1)
     first_m = tl.program_id(0).to(tl.int64) * BM
     m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     every = groups if DEPTHWISE else groups * outs
+    size = groups if DEPTHWISE else groups * channels
     known = o < every
+    first = image
+    if STARTS:
+        first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
+        first *= size
+    c = o if DEPTHWISE else o // outs * channels
     total = tl.zeros((BM, BN), WIDE)
-    COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
-    for step in range(COUNT if DEPTHWISE else COUNT * channels):
-        tap = step if DEPTHWISE else step // channels
-        at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, TRANSPOSED, DEEP)
+    for tap in range(COUNT):
+        at, exists = reached(
+            first, image, e, i, j, tap, d, h, width, size,
+            TAPS, S, P, D, STARTS, TRANSPOSED, DEEP,
+        )  # fmt: skip
+        at = x + at[:, None] + c[None, :]
         mask = (inside & exists)[:, None] & known[None, :]
-        if DEPTHWISE:
-            at = (at * groups)[:, None] + o[None, :]
-        else:
-            at = (at * (groups * channels))[:, None] + (o // outs * channels)[None, :]
-            at += step % channels
-        xs = tl.load(x + at, mask=mask, other=0.0)
-        ws = tl.load(w + step * every + o, mask=known, other=0.0)
-        total += xs.to(WIDE) * ws.to(WIDE)[None, :]
+        for step in range(1 if DEPTHWISE else channels):
+            xs = tl.load(at + step, mask=mask, other=0.0)
+            ws = tl.load(w + ((tap * channels + step) * every + o), mask=known, other=0.0)
+            total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + o, mask=known, other=0.0).to(WIDE)[None, :]
     at = m[:, None] * every + o[None, :]
@@ -169,6 +177,8 @@ def convolution(
     outs, channels = every // groups, x.shape[1] // groups
     small = groups > 1 and min(channels, outs) < LEAST
     y = empty((n, every, *output), True, x.dtype, x.device)
+    if tile is None and one_tap.is_product(x.dtype, v, taps, sizes, groups):
+        return one_tap.convolution(x, w, bias, transposed, y)
     args = (
         dense(x, True), _weights(as_volumes(w), transposed, groups, small),
         None if bias is None else bias.contiguous(), y, v.places, *v.source, *v.output,
@@ -176,14 +186,16 @@ def convolution(
     )  # fmt: skip
     window = (taps, *sizes, transposed, v.deep, bias is not None)
     if small:
-        bm, bn = 16, min(max(power_of_2(every), 16), 64)
+        depthwise = channels == outs == 1
+        bm, bn, warps = small_tile(v.places, every, depthwise, x.dtype, 16)
         grid: tuple[int, ...] = (cdiv(v.places, bm), cdiv(every, bn))
-        small_groups.launch(grid, args, (*window, channels == outs == 1, bm, bn))
+        small_groups.launch(grid, args, (*window, depthwise, bm, bn), warps)
         return y
-    flat = channels % LEAST != 0
-    depth = channels * prod(taps) if flat else channels
-    kind = kind_of(x.dtype)
-    chosen = tile or tile_of("convolution", kind, v.places, outs, depth, flat)
+    flat, kind, count = channels % LEAST != 0, kind_of(x.dtype), prod(taps)
+    depth, count = (channels * count, 1) if flat else (channels, count)
+    chosen = tile or tile_of(
+        "convolution", kind, Products(v.places, outs, depth, count, groups, flat)
+    )
     bm, bn, bk, warps, stages, *_ = chosen
     grid = (cdiv(v.places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
@@ -204,15 +216,15 @@ def convolution_weight_grad(
     return weight_grad(rows, columns, three(shape[2:], 1), sizes, groups, tile).view(shape)
 
 
-def _places(sizes: tuple[int, ...]) -> tuple[int, int, int]:
-    """(places, outs, channels) of a convolution of images, side, channels, outs."""
+def _forward(sizes: tuple[int, ...]) -> Products:
+    """The products of a 3x3 convolution of images, side, channels, outs."""
     images, side, channels, outs = sizes
-    return images * side * side, outs, channels
+    return Products(images * side * side, outs, channels, taps=9)
 
 
-def _of_weight(sizes: tuple[int, ...]) -> tuple[int, int, int]:
-    places, outs, channels = _places(sizes)
-    return outs, channels, places
+def _of_weight(sizes: tuple[int, ...]) -> Products:
+    images, side, channels, outs = sizes
+    return Products(outs, channels, images * side * side, times=9, across=True)
 
 
 def _call(
@@ -228,14 +240,14 @@ def _call(
 
 
 def _tuned(
-    kernel: str, of: Callable[[tuple[int, ...]], tuple[int, int, int]], back: bool,
+    kernel: str, of: Callable[[tuple[int, ...]], Products], back: bool,
     cases: Callable[[str, tuple[int, ...], Config], list[Case]],
 ) -> Tuned:  # fmt: skip
     return Tuned(
         kernel,
         (torch.bfloat16, torch.float32),
-        {shape_class(*of(sizes)): sizes for sizes in _SIZES},
-        lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), *of(sizes))],
+        {of(sizes).shape_class: sizes for sizes in _SIZES},
+        lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), of(sizes))],
         partial(_call, back=back),
         cases,
         kind_of,
@@ -250,16 +262,15 @@ _NUMBERS = ("i64?", *("i32?",) * 6)
 def _cases(
     kind: str, sizes: tuple[int, ...], config: Config, window: tuple[object, ...] = _ONE
 ) -> list[Case]:
-    tile = Tile(**config)
+    """The compiled forms of a tile."""
     dtype, precision = TYPES[kind]
     types = (*[f"*{dtype}"] * 4, *_NUMBERS)
-    constants = (*window, False, precision, tile.m, tile.n, tile.k)
-    return [Case(product, types, constants, tile.warps, tile.stages)]
+    return forms(product, types, (*window, False, precision), Tile(**config))
 
 
 _SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))
 TUNED = [
-    _tuned("convolution", _places, False, _cases),
+    _tuned("convolution", _forward, False, _cases),
     _tuned("convolution_weight_grad", _of_weight, True, conv_weight_grad.cases),
 ]
 
@@ -267,16 +278,19 @@ _SEVEN = ((1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), False, False, False)
 _BACK = ((1, 3, 3), (1, 2, 2), (0, 1, 1), (1, 1, 1), True, False, False)
 _BF16 = (*["*bf16"] * 4, *_NUMBERS)
 CASES = [
-    *_cases("half", (), Tile(128, 128, 64, 8, 3)._asdict()),
-    *_cases("half", (), Tile(128, 128, 64, 8, 3)._asdict(), _DEEP),
-    *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
-    *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict(), _DEEP),
-    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32)),
-    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32)),
-    Case(product, _BF16, (*_BACK, False, "ieee", 128, 128, 64), warps=8),
+    *[
+        case
+        for kind, tile in (*TILES, ("half", LARGE))
+        for window in (_ONE, _DEEP)
+        for case in _cases(kind, (), tile._asdict(), window)
+    ],
+    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32), 8, 2),
+    Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32), 8, 2),
+    *_cases("half", (), LARGE._asdict(), _BACK),
     Case(small_groups, (*_BF16, *("i32?",) * 3), (*_ONE, False, 16, 64)),
     *[
-        Case(small_groups, (*[x] * 4, *_NUMBERS, "i32?", "i32?", "i32"), (*window, True, 16, 64))
+        Case(small_groups, (*[x] * 4, *_NUMBERS, "i32?", "i32?", "i32"), (*window, True, *tile), w)
         for x, window in (("*bf16", _ONE), ("*fp32", _ONE), ("*bf16", _DEEP))
+        for tile, w in (((16, 64), 4), ((128, 64), 8))
     ],
 ]

@@ -15,21 +15,27 @@ from torch import Tensor
 from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
-from ..matmul.gemm_config import Tile
+from ..matmul.gemm_config import Tile, parts_of
 from ..pointwise.channels_last import dense
 from ..reduce.reduction_tiles import cdiv, power_of_2
+from . import one_tap
 from .conv_geometry import (
+    LARGE,
     LEAST,
+    TILES,
     TYPES,
+    Products,
     Sizes,
     Triple,
     Volumes,
-    advanced,
+    forms,
     kind_of,
-    positions,
-    sources,
+    small_tile,
     tile_of,
 )
+from .windows import advanced, positions, reached, starts
+
+_MANY = 2048  # programs, whose loads wait for each other
 
 
 @Kernel
@@ -48,7 +54,7 @@ def _part_product(
     o = tl.program_id(0) * BN + tl.arange(0, BN)
     if FLAT:
         column = tl.program_id(1) * BC + tl.arange(0, BC)
-        tap = column // channels
+        tap = (column // channels)[None, :]
         c = column % channels
         known = column < COUNT * channels
     else:
@@ -57,29 +63,28 @@ def _part_product(
         c = tl.program_id(1) % blocks * BC + tl.arange(0, BC)
         column = tap * channels + c
         known = c < channels
+    size = groups * channels
+    step = tl.arange(0, BK)
+    begin = number * part
+    left = tl.minimum(part, places - begin)
+    m, _, image, e, i, j = positions(begin, places, od, oh, ow, DEEP, BK)
+    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, False, DEEP)
+    first *= size
+    of_dy = dy + (m * (groups * outs))[None, :] + (group * outs + o)[:, None]
+    x += group * channels
     total = tl.zeros((BN, BC), WIDE)
-    start, _, image, e, i, j = positions(number * part, places, od, oh, ow, DEEP, BK)
-    for begin in range(0, part, BK):
-        m = start + begin
-        inside = m < places
-        gs = tl.load(
-            dy + (m * (groups * outs) + group * outs)[None, :] + o[:, None],
-            mask=inside[None, :] & (o < outs)[:, None], other=0.0,
+    for done in range(0, left, BK):
+        inside = step < tl.minimum(left - done, BK).to(tl.int32)
+        mask = inside[None, :] & (o < outs)[:, None]
+        gs = tl.load(of_dy + done * (groups * outs), mask=mask, other=0.0)
+        at, exists = reached(
+            first[:, None], image, e[:, None], i[:, None], j[:, None], tap, d, h, width, size,
+            TAPS, S, P, D, True, False, DEEP,
         )  # fmt: skip
-        if FLAT:
-            at, exists = sources(
-                image[:, None], e[:, None], i[:, None], j[:, None], tap[None, :],
-                d, h, width, TAPS, S, P, D, False, DEEP,
-            )  # fmt: skip
-            at = at * (groups * channels) + group * channels
-            mask = inside[:, None] & exists & known[None, :]
-        else:
-            at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, False, DEEP)
-            at = (at * (groups * channels) + group * channels)[:, None]
-            mask = (inside & exists)[:, None] & known[None, :]
+        mask = inside[:, None] & exists & known[None, :]
         xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
         total = tl.dot(gs, xs, total, input_precision=PRECISION, out_dtype=WIDE)
-        image, e, i, j = advanced(image, e, i, j, od, oh, ow, BK, DEEP)
+        first, e, i, j = advanced(first, e, i, j, d, h, width, od, oh, ow, size, BK, S, P, DEEP)
     rows = number * groups * outs + group * outs + o
     at = rows[:, None] * (COUNT * channels) + column[None, :]
     tl.store(parts + at, total, mask=(o < outs)[:, None] & known[None, :])
@@ -101,25 +106,30 @@ def _part_small_groups(
     o = tl.program_id(0) * BN + tl.arange(0, BN)
     every = groups if DEPTHWISE else groups * outs
     known = o < every
-    tap, c, inputs = tl.program_id(1), o, groups
+    tap, c, size = tl.program_id(1), o, groups
     if not DEPTHWISE:
-        inputs = groups * channels
+        size = groups * channels
         c = o // outs * channels + tap % channels
         tap = tap // channels
+    step = tl.arange(0, BK)
+    begin = number * part
+    left = tl.minimum(part, places - begin)
+    m, _, image, e, i, j = positions(begin, places, od, oh, ow, DEEP, BK)
+    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, False, DEEP)
+    first *= size
+    of_dy = dy + (m * every)[:, None] + o[None, :]
     total = tl.zeros((BK, BN), WIDE)
-    start, _, image, e, i, j = positions(number * part, places, od, oh, ow, DEEP, BK)
-    for begin in range(0, part, BK):
-        m = start + begin
-        inside = m < places
-        at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, False, DEEP)
-        gs = tl.load(
-            dy + (m * every)[:, None] + o[None, :],
-            mask=inside[:, None] & known[None, :], other=0.0,
+    for done in range(0, left, BK):
+        inside = step < tl.minimum(left - done, BK).to(tl.int32)
+        mask = inside[:, None] & known[None, :]
+        gs = tl.load(of_dy + done * every, mask=mask, other=0.0)
+        at, exists = reached(
+            first, image, e, i, j, tap, d, h, width, size,
+            TAPS, S, P, D, True, False, DEEP,
         )  # fmt: skip
-        mask = (inside & exists)[:, None] & known[None, :]
-        xs = tl.load(x + (at * inputs)[:, None] + c[None, :], mask=mask, other=0.0)
+        xs = tl.load(x + at[:, None] + c[None, :], mask=mask & exists[:, None], other=0.0)
         total += gs.to(WIDE) * xs.to(WIDE)
-        image, e, i, j = advanced(image, e, i, j, od, oh, ow, BK, DEEP)
+        first, e, i, j = advanced(first, e, i, j, d, h, width, od, oh, ow, size, BK, S, P, DEEP)
     at = (number * every + o) * tl.num_programs(1) + tl.program_id(1)
     tl.store(parts + at, tl.sum(total, 0), mask=known)
 
@@ -139,11 +149,10 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
     tl.store(dw + to, total.to(dw.dtype.element_ty), mask=at < count)
 
 
-def _part(places: int, tile_count: int) -> int:
+def _part_of_small(places: int, programs: int) -> int:
     """The positions per part. They depend on shapes and tiles, not on the number of processors."""
-    wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
-    least = cdiv(places, wanted)
-    return max(power_of_2(least), 64 if places < 4096 else 512)
+    wanted = max(_MANY // max(programs, 1), 1)
+    return max(power_of_2(cdiv(places, wanted)), 64 if places < 4096 else 512)
 
 
 def weight_grad(
@@ -157,41 +166,39 @@ def weight_grad(
     n, outs, *output = rows.shape
     channels, *source = columns.shape[1:]
     v = Volumes.of(n, source, output, taps, sizes)
+    if tile is None and one_tap.is_product(rows.dtype, v, taps, sizes, groups):
+        return one_tap.weight_grad(rows, columns)
     outs, channels, places = outs // groups, channels // groups, v.places
-    depth = prod(taps) * channels
+    count = prod(taps)
+    depth = count * channels
     wide = torch.float64 if rows.dtype is torch.float64 else torch.float32
-    kind = kind_of(rows.dtype)
-    small = groups > 1 and min(channels, outs) < LEAST
-    flat = channels % LEAST != 0
-    if small:
-        bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
-        grid = (cdiv(groups * outs, bn), depth)
+    ends: tuple[object, ...]
+    if groups > 1 and min(channels, outs) < LEAST:
+        depthwise = channels == outs == 1
+        bk, bn, warps = small_tile(places, groups * outs, depthwise, rows.dtype, 32)
+        grid, stages = (cdiv(groups * outs, bn), depth, 1), 3
+        part = _part_of_small(places, grid[0] * depth)
+        number = cdiv(places, part)
+        kernel, ends = _part_small_groups, (depthwise, bn, bk)
     else:
-        bn, bc, bk, warps, stages, *_ = tile or tile_of(
-            "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
-        )
-        if flat and kind == "tf32" and tile is None:
-            warps, stages = max(warps, 8), min(stages, 2)  # 4 warps, or 3 stages, would spill
-        across = cdiv(depth, bc) if flat else prod(taps) * cdiv(channels, bc)
-        grid = (cdiv(outs, bn), across)
-    part = _part(places, grid[0] * grid[1] * (1 if small else groups))
-    number = cdiv(places, part)
+        kind, flat = kind_of(rows.dtype), channels % LEAST != 0
+        across, times = (depth, groups) if flat else (channels, groups * count)
+        p = Products(outs, across, places, 1, times, flat, True)
+        chosen = tile or tile_of("convolution_weight_grad", kind, p)
+        bn, bc, bk, warps, stages, *_ = chosen
+        grid = (cdiv(outs, bn), times // groups * cdiv(across, bc), groups)
+        number, part = parts_of(kind, p.m, p.n, p.k, times, chosen)
+        kernel, ends = _part_product, (flat, "tf32" if kind == "tf32" else "ieee", bn, bc, bk)
     parts = torch.empty((number, groups * outs, depth), dtype=wide, device=rows.device)
     args = (
         dense(rows, True), dense(columns, True), parts, places, part, *v.source, *v.output,
         channels, outs, groups,
     )  # fmt: skip
-    window = (taps, *sizes, v.deep)
-    if small:
-        _part_small_groups.launch((*grid, number), args, (*window, channels == outs == 1, bn, bk))
-    else:
-        constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bn, bc, bk)
-        _part_product.launch((*grid, groups * number), args, constants, warps, stages)
+    constants = (taps, *sizes, v.deep, *ends)
+    kernel.launch((*grid[:2], grid[2] * number), args, constants, warps, stages)
     shape = (groups * outs, channels, *taps)
     dw = torch.empty(shape, dtype=rows.dtype, device=rows.device)
-    _join.launch(
-        (cdiv(dw.numel(), 256),), (parts, dw, dw.numel(), number, channels), (prod(taps), 256)
-    )
+    _join.launch((cdiv(dw.numel(), 256),), (parts, dw, dw.numel(), number, channels), (count, 256))
     return dw
 
 
@@ -204,25 +211,27 @@ _NUMBERS = ("i64?", "i64?", *("i32?",) * 6)
 def cases(
     kind: str, sizes: tuple[int, ...], config: Config, window: tuple[object, ...] = _WINDOW
 ) -> list[Case]:
-    """The compiled form of a tile."""
-    tile = Tile(**config)
+    """The compiled forms of a tile."""
     dtype, precision = TYPES[kind]
     parts = "*fp64" if kind == "double" else "*fp32"
-    constants = (*window, False, precision, tile.m, tile.n, tile.k)
     types = (f"*{dtype}", f"*{dtype}", parts, *_NUMBERS)
-    return [Case(_part_product, types, constants, tile.warps, tile.stages)]
+    return forms(_part_product, types, (*window, False, precision), Tile(**config))
 
 
 _BF16 = ("*bf16", "*bf16", "*fp32", *_NUMBERS)
+_EACH = (*_BF16, "i32?", "i32?", "i32")
 CASES = [
-    *cases("half", (), Tile(128, 128, 64, 8, 3)._asdict()),
-    *cases("half", (), Tile(128, 128, 64, 8, 3)._asdict(), _DEEP),
-    *cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
-    *cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict(), _DEEP),
-    Case(_part_product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32)),
-    Case(_part_product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32)),
+    *[
+        case
+        for kind, tile in (*TILES, ("half", LARGE._replace(m=256, n=128)))
+        for window in (_WINDOW, _DEEP)
+        for case in cases(kind, (), tile._asdict(), window)
+    ],
+    Case(_part_product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32), 8, 2),
+    Case(_part_product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32), 8, 2),
     Case(_part_small_groups, (*_BF16, *("i32?",) * 3), (*_WINDOW, False, 64, 32)),
-    Case(_part_small_groups, (*_BF16, "i32?", "i32?", "i32"), (*_WINDOW, True, 64, 32)),
-    Case(_part_small_groups, (*_BF16, "i32?", "i32?", "i32"), (*_DEEP, True, 64, 32)),
+    Case(_part_small_groups, _EACH, (*_WINDOW, True, 64, 32)),
+    Case(_part_small_groups, _EACH, (*_WINDOW, True, 64, 128), warps=8),
+    Case(_part_small_groups, _EACH, (*_DEEP, True, 64, 128), warps=8),
     Case(_join, ("*fp32", "*bf16", "i32", "i32?"), (9, 256)),
 ]

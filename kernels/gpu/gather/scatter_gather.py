@@ -61,12 +61,17 @@ def _split(entries, rest, BLOCK: tl.constexpr):
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
     first = begin % plane
+    # 64-bit division of each element would take longer than its memory.
     if plane < BLOCK:
         beyond = (first.to(tl.int32) + step) // plane.to(tl.int32)
-    else:  # 64-bit division of each element takes longer than its memory
+    else:
         beyond = (first + step >= plane).to(tl.int32)
     inner = first + step - beyond * plane
-    return begin + step, begin // plane + beyond, inner // rest, inner % rest
+    if plane < 2**31:
+        entry = (inner.to(tl.int32) // rest).to(tl.int64)
+    else:
+        entry = inner // rest
+    return begin + step, begin // plane + beyond, entry, inner - entry * rest
 
 
 @triton.jit

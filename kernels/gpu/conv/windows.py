@@ -1,0 +1,157 @@
+"""The windows of a convolution: which position of the input a tap reads for one of the output.
+
+A window begins at its first tap, the same distance before each of the others. So addresses are
+computed once for each window, and a tap adds a number to all of them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def positions(first, places, od, oh, ow, DEEP: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK positions of the output from `first` on, which exist, their image, depth, row and
+    column.
+    """
+    m = first + tl.arange(0, BLOCK)
+    image = m // (oh * ow)
+    e = tl.zeros((BLOCK,), tl.int32)
+    if DEEP:
+        e = (image % od).to(tl.int32)
+        image = image // od
+    return m, m < places, image, e, (m // ow % oh).to(tl.int32), (m % ow).to(tl.int32)
+
+
+@triton.jit
+def starts(
+    image, e, i, j, d, h, width, S: tl.constexpr, P: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """The number of the input position of a window's first tap, then its depth, row and column.
+
+    It may be outside of the input. TRANSPOSED is for strides of 1 only; see `sources`.
+    """
+    if TRANSPOSED:
+        c, a, b = e + P[0], i + P[1], j + P[2]
+    else:
+        c, a, b = e * S[0] - P[0], i * S[1] - P[1], j * S[2] - P[2]
+    if DEEP:
+        image = image * d + c
+    return (image * h + a) * width + b, c, a, b
+
+
+@triton.jit
+def offset_of(
+    tap, h, width, TAPS: tl.constexpr, D: tl.constexpr, TRANSPOSED: tl.constexpr
+):  # fmt: skip
+    """How far a tap is from the first one: in positions of the input, then in each dim."""
+    c = tap // (TAPS[1] * TAPS[2]) * D[0]
+    a = tap // TAPS[2] % TAPS[1] * D[1]
+    b = tap % TAPS[2] * D[2]
+    if TRANSPOSED:
+        c, a, b = -c, -a, -b
+    # 64 bits: a size of 1 is a constant of the compiler.
+    return (c * tl.full((), h, tl.int64) + a) * width + b, c, a, b
+
+
+@triton.jit
+def _inside(place, size):
+    """Whether a place is at least 0 and less than the size."""
+    return tl.cast(place, tl.uint32) < tl.full((), size, tl.uint32)
+
+
+@triton.jit
+def exist(c, a, b, d, h, width, DEEP: tl.constexpr):
+    """Whether positions of this depth, row and column are inside of the input."""
+    found = _inside(a, h) & _inside(b, width)
+    if DEEP:
+        found = found & _inside(c, d)
+    return found
+
+
+@triton.jit
+def _moved(place, distance, end, whole):
+    """(a place further along a dim, whether that is beyond its end); it goes on at the begin."""
+    place += distance
+    over = place >= end
+    return tl.where(over, place - whole, place), over
+
+
+@triton.jit
+def advanced(
+    first, c, a, b, d, h, width, od, oh, ow, size, count,
+    S: tl.constexpr, P: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """What `starts` gives for windows `count` positions of the output further. `first` is an
+    offset in an input with `size` elements for each position.
+
+    Of each window this only adds: nothing is divided, and nothing multiplied in 64 bits.
+    """
+    column = tl.full((), size, tl.int64)
+    row = column * width
+    plane = row * h
+    # A row of the output is this long in the input, and so on.
+    length, height, depth = ow * S[2], oh * S[1], od * S[0]
+    columns, rows, planes = count % ow * S[2], count // ow % oh * S[1], count // (oh * ow)
+    first += columns * column + rows * row
+    b, over = _moved(b, columns, length - P[2], length)
+    first += tl.where(over, S[1] * row - length * column, 0)
+    a, over = _moved(a, rows + tl.where(over, S[1], 0), height - P[1], height)
+    if DEEP:
+        first += planes % od * S[0] * plane + planes // od * d * plane
+        first += tl.where(over, S[0] * plane - height * row, 0)
+        c, over = _moved(c, planes % od * S[0] + tl.where(over, S[0], 0), depth - P[0], depth)
+        first += tl.where(over, d * plane - depth * plane, 0)
+    else:
+        first += planes * plane + tl.where(over, plane - height * row, 0)
+    return first, c, a, b
+
+
+@triton.jit
+def _source_of(o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr):
+    """(the input position that reaches an output position by a tap, whether it exists)"""
+    reached = o + PAD - tap * DILATION
+    i = reached // STRIDE
+    return i, (reached >= 0) & (reached % STRIDE == 0) & (i < size)
+
+
+@triton.jit
+def sources(
+    image, e, i, j, tap, d, h, width,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """Of a transposed convolution: (the number of the input position that a tap reads for an
+    output, whether it exists). Not all taps have one, so these are no windows with a start.
+    """
+    a, ok = _source_of(i, tap // TAPS[2] % TAPS[1], h, S[1], P[1], D[1])
+    b, in_w = _source_of(j, tap % TAPS[2], width, S[2], P[2], D[2])
+    ok = ok & in_w
+    place = a * width + b
+    if DEEP:
+        c, in_d = _source_of(e, tap // (TAPS[1] * TAPS[2]), d, S[0], P[0], D[0])
+        ok = ok & in_d
+        return (image * d + c) * h * width + place, ok
+    else:
+        return image * h * width + place, ok
+
+
+@triton.jit
+def reached(
+    first, image, e, i, j, tap, d, h, width, size,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    STARTS: tl.constexpr, TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """(the offset of the input position that a tap reads for an output, whether it exists), where
+    a position has `size` elements.
+
+    With STARTS, `first` is the offset of the windows' first taps, and e, i, j are those of
+    `starts`, else of the output.
+    """
+    if STARTS:
+        further, c, a, b = offset_of(tap, h, width, TAPS, D, TRANSPOSED)
+        return first + further * size, exist(e + c, i + a, j + b, d, h, width, DEEP)
+    else:
+        at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, DEEP)
+        return at * size, exists
