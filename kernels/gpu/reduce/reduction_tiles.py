@@ -122,6 +122,13 @@ def holding(outer: int, n: int, inner: int, most: int) -> Tiles:
     return replace(t, warps=t.fitting_warps)
 
 
+def narrow(outer: int, n: int, inner: int) -> Tiles:
+    """Tiles of 16 columns that have much of each, so that several programs share short sums."""
+    kept = min(power_of_2(inner), 16)
+    block = min(power_of_2(n), _TILE // kept)
+    return Tiles(outer, n, inner, False, kept, block, 1, _up(n, block), 8)
+
+
 def _up(size: int, step: int) -> int:
     return cdiv(size, step) * step
 

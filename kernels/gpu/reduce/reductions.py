@@ -24,6 +24,7 @@ from ..pointwise.prologue import MOST_INPUTS, Prologue, function_of, gelu_and_su
 from .reduction_tiles import (
     TRITON,
     Tiles,
+    cdiv,
     first_of,
     from_memory_order,
     groups,
@@ -31,6 +32,7 @@ from .reduction_tiles import (
     is_nan,
     joined,
     memory_order,
+    narrow,
     reduced_shape,
     tiles,
     times,
@@ -112,7 +114,10 @@ def _reduce(
     if MAP == "apart":
         average = tl.load(center + index, mask=inside, other=0).to(WIDE)[:, None]
     total = tl.full((BK, BR), NEUTRAL, WIDE)
-    for start in range(0, chunk, BR):
+    # Along columns the next elements are copied to shared memory while these are worked on.
+    SUMS: tl.constexpr = KIND == "sum" and WIDE == tl.float32 and not ROWS
+    STAGES: tl.constexpr = (3 if CHAIN is None else 2) if SUMS else 1
+    for start in tl.range(0, chunk, BR, num_stages=STAGES):
         r = start + at
         mask = inside[:, None] & (begin + r < n)[None, :]
         place = r[None, :].to(tl.int64) * step
@@ -237,10 +242,21 @@ def divisor(freedom: float) -> tuple[int, float]:
     return count, count - freedom
 
 
+_SHORT = 1024  # terms of columns that are summed in one launch
+_AT_ONCE = 528  # programs, which all work at once on an H100: there are four on a processor
+
+
 def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     t = tiles(outer, n, inner)
-    # Of columns a thread holds many: with half as many threads, chains on them would spill.
-    return t if t.rows or t.kept_block * t.block <= 2048 else replace(t, warps=8)
+    if t.rows:
+        return t
+    if t.splits > 1 and n <= _SHORT:  # as the sums that other programs have left
+        return narrow(outer, n, inner)
+    if t.splits > 1:
+        chunk = cdiv(cdiv(n, _AT_ONCE // t.programs), t.block) * t.block
+        t = replace(t, splits=cdiv(n, chunk), chunk=chunk)
+    # A thread holds many: with half as many threads, chains on them would spill.
+    return t if t.kept_block * t.block <= 2048 else replace(t, warps=8)
 
 
 SHARED = Shared("fold", _rule)
