@@ -1,7 +1,7 @@
 """Cross entropy: one pass for the logsumexp. The backward pass makes the softmax from it, in one.
 
 Nothing of the size of the logits is saved. Where the logsumexp was not kept, backward reads the
-logits twice, the second time from the end, of which a part is still in the cache.
+logits twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -19,10 +18,10 @@ from ...cross_entropy_ref import Classes, check_targets
 from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
+from .logits_grad import below, logits_grad, share_of
 from .reduction_tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
 from .reductions import reduce_dims
 from .row_configs import Shared, dense_or_none
-from .softmax_kernels import base, exp, passed
 
 # Left to torch: the loss of nothing, and the errors for logits that are not floating. Targets that
 # are no class are looked for on the CPU only: on the GPU the host would wait for it.
@@ -30,28 +29,6 @@ from .softmax_kernels import base, exp, passed
 
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
-
-
-@triton.jit
-def below(
-    x, lse, first, index, n, step, inside,
-    LSE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
-):  # fmt: skip
-    """(a, b) so that v - a - b is the logarithm of v's probability."""
-    nothing = tl.zeros((BK,), WIDE)
-    if LSE == "given":
-        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
-    elif LSE == "none":
-        return nothing, nothing
-    else:
-        top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
-        return base(top), tl.log(total)
-
-
-@triton.jit
-def share_of(smoothing: tl.constexpr, total, WIDE: tl.constexpr, BK: tl.constexpr):
-    """What label smoothing gives to each class."""
-    return tl.full((BK,), smoothing, WIDE) / tl.full((BK,), total, WIDE)
 
 
 @Kernel
@@ -121,70 +98,6 @@ def _totals(
                 every += tl.load(weight + r, mask=r < classes, other=0.0).to(WIDE)
         tl.store(sums, tl.sum(mass))
         tl.store(sums + 1, tl.sum(every))
-
-
-@Kernel
-def _cross_entropy_grad(
-    x, dy, target, weight, lse, sums, dx, losses, kept, n, inner, offset, total, ignored,
-    LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, EACH: tl.constexpr,
-    MEAN: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
-):  # fmt: skip
-    """Without dy it is 1; `losses` is where the losses themselves are wanted, too.
-
-    Where LSE is "once", the bits are those of the loss and then of the gradient from its lse.
-    """
-    index, first, inside = first_of(kept, n, inner, ROWS, BK)
-    step = 1 if ROWS else inner
-    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
-    valid = inside & (wanted != ignored)
-    local = tl.where(valid, wanted - offset, -1)
-    if dy is None:
-        g = valid.to(WIDE)
-    elif EACH:
-        g = tl.load(dy + index, mask=valid, other=0.0).to(WIDE)
-    else:
-        g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
-    if MEAN:
-        g /= tl.load(sums)
-    share = g * share_of(SMOOTHING, total, WIDE, BK)
-    own = g * (1.0 - SMOOTHING)
-    if WEIGHTED:
-        known = valid & (wanted >= 0) & (wanted < total)
-        own *= tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
-    every = own
-    if SMOOTHING != 0.0:
-        every += share * tl.load(sums + 1) if WEIGHTED else share * total
-    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
-    if losses is not None:
-        here = (local >= 0) & (local < n)
-        logit = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0)
-        lost = (a - logit.to(WIDE)) + b
-        lost = tl.where(here, lost, 0.0).to(losses.dtype.element_ty)
-        tl.store(losses + index, lost, mask=inside)
-    if LSE == "once":
-        a += b
-        b = tl.zeros((BK,), WIDE)
-    at = tl.arange(0, BR)
-    # From the end on: what was read last is still in the cache.
-    NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
-    STAGES: tl.constexpr = 3 if NARROW else 2
-    for done in tl.range(0, n, BR, num_stages=STAGES):
-        r = (n - 1) // BR * BR - done + at
-        mask = inside[:, None] & (r < n)[None, :]
-        where = first[:, None] + r[None, :].to(tl.int64) * step
-        d = tl.zeros((BK, BR), WIDE)
-        if LSE != "none":
-            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
-            d = exp((v - a[:, None]) - b[:, None]) * every[:, None]
-        d -= tl.where(r[None, :] == local[:, None], own[:, None], 0.0)
-        if SMOOTHING != 0.0:
-            if WEIGHTED:
-                w = tl.load(weight + offset + r, mask=r < n, other=0.0).to(WIDE)
-                d -= share[:, None] * w[None, :]
-            else:
-                d -= share[:, None]
-        tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
 
 
 @Kernel
@@ -370,7 +283,7 @@ def _grad(
     )  # fmt: skip
     smoothing, each = float(classes.smoothing), dy is not None and dy.ndim > 0
     constants = (form, weight is not None, smoothing, each, mean, TRITON[wide])
-    t.launch(_cross_entropy_grad, pointers, _numbers(classes), constants)
+    t.launch(logits_grad, pointers, _numbers(classes), constants)
     return dx
 
 
@@ -457,7 +370,7 @@ def _case(x: str, *tile: int, warps: int) -> Case:
 def _grad_case(x: str, *tile: int, warps: int) -> Case:
     types = (x, "*fp32", "*i64", None, None, "*fp32", x, None, *_NUMBERS)
     constants = ("found", False, 0.0, False, True, tl.float32)
-    return Case(_cross_entropy_grad, types, (*constants, *tile), warps)
+    return Case(logits_grad, types, (*constants, *tile), warps)
 
 
 TUNED = [
@@ -480,9 +393,9 @@ _ONCE = ("*bf16", None, "*i64", None, None, "*fp32", "*bf16", "*fp32", *_NUMBERS
 CASES += [
     Case(_target_weights, _TARGETS, (True, 0.1, tl.float32, 1024)),
     Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
-    Case(_cross_entropy_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
-    Case(_cross_entropy_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), _WARPS),
-    Case(_cross_entropy_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
+    Case(logits_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
+    Case(logits_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), _WARPS),
+    Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
     Case(
         _totals,
         ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),

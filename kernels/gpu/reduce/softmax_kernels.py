@@ -48,19 +48,29 @@ def risen(total, before, after):
 
 
 @triton.jit
+def _joined(v, top, total):
+    """The maximum, and the sums of exponentials below it, with more elements."""
+    higher = tl.maximum(top, tl.max(v, 1))
+    total = risen(total, top[:, None], higher[:, None])
+    return higher, total + exp(v - base(higher)[:, None])
+
+
+@triton.jit
 def passed(x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     """The maximum over n elements, and the sum of exponentials below it (see `base`)."""
     top = tl.full((BK,), float("-inf"), WIDE)
     total = tl.zeros((BK, BR), WIDE)
     # While a block is worked on, the next ones are copied to shared memory.
     STAGES: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
-    for start in tl.range(0, n, BR, num_stages=STAGES):
-        where, mask = block_at(first, inside, start, n, step, BR)
-        v = tl.load(x + where, mask=mask, other=float("-inf")).to(WIDE)
-        higher = tl.maximum(top, tl.max(v, 1))
-        total = risen(total, top[:, None], higher[:, None])
-        total += exp(v - base(higher)[:, None])
-        top = higher
+    whole = n // BR * BR
+    for start in tl.range(0, whole, BR, num_stages=STAGES):
+        where, _ = block_at(first, inside, start, n, step, BR)
+        v = tl.load(x + where, mask=inside[:, None], other=0.0)
+        top, total = _joined(v.to(WIDE), top, total)
+    if whole < n:
+        where, mask = block_at(first, inside, whole, n, step, BR)
+        v = tl.load(x + where, mask=mask, other=float("-inf"))
+        top, total = _joined(v.to(WIDE), top, total)
     return top, tl.sum(total, 1)
 
 
