@@ -12,22 +12,18 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import grouped_ref as reference
-from ..launch.aot_cases import Case
+from ..launch.aot_cases import Case, per_maker
+from ..launch.configs import architecture
 from ..launch.jit_kernel import Kernel
 from ..reduce.reduction_tiles import TRITON, cdiv, power_of_2, wide_of
 from .gemm import left_out
-from .gemm_config import Tile, kind_of
+from .gemm_config import DEEP, Tile, by_rule, kind_of
 from .gemm_operands import dense
+from .gemm_tiles import GROUP_OF_ROWS, place
 
 # Left to torch: complex numbers and bools, for which `left_out` says why.
 
-# Rows, columns and the step along the sum, by kind of product.
-_TILES = {
-    "half": Tile(128, 128, 64, 8, 3),
-    "tf32": Tile(64, 64, 32, 4, 3),
-    "ieee": Tile(32, 32, 32, 4, 3),
-    "double": Tile(32, 32, 16, 4, 2),
-}
+_GROUP = tl.constexpr(GROUP_OF_ROWS)
 
 
 @triton.jit
@@ -62,14 +58,15 @@ def _rows(
     g, low, high = _bounds(ends, groups, m, GROUPS)
     tiles = tl.cdiv(high - low, BM)
     last = tl.cumsum(tiles, 0)
-    program = tl.program_id(0)
-    mine = (program >= last - tiles) & (program < last)
-    if program < tl.max(last, 0):
+    most = (tl.cdiv(m, BM) + groups) * BM
+    tile, tile_n = place(tl.program_id(0), most, n, BM, BN, _GROUP)
+    mine = (tile >= last - tiles) & (tile < last)
+    if tile < tl.max(last, 0):
         group = tl.sum(tl.where(mine, g, 0), 0)
-        first = tl.sum(tl.where(mine, low + (program - last + tiles) * BM, 0), 0)
+        first = tl.sum(tl.where(mine, low + (tile - last + tiles) * BM, 0), 0)
         end = tl.sum(tl.where(mine, high, 0), 0)
         row = first + tl.arange(0, BM)
-        column = tl.program_id(1) * BN + tl.arange(0, BN)
+        column = tile_n * BN + tl.arange(0, BN)
         total = tl.zeros((BM, BN), WIDE)
         if group < groups:
             own, term = tl.arange(0, BM)[:, None], tl.arange(0, BK)
@@ -122,15 +119,15 @@ def _sums(
     tl.store(to, total.to(y.dtype.element_ty), mask=inside)
 
 
-def _tile(kind: str, m: int, n: int, k: int) -> Tile:
-    """The tile of a kind of product, not larger than the matrices."""
-    most = _TILES[kind]
-    tile = most._replace(m=_within(m, most.m), n=_within(n, most.n), k=_within(k, most.k))
-    return tile if tile.m * tile.n == most.m * most.n else tile._replace(warps=4)
+def _tile(kind: str, m: int, n: int, k: int, groups: int, dense: bool) -> Tile:
+    """The tile of so many products of one size, as which the groups are taken.
 
-
-def _within(size: int, most: int) -> int:
-    return max(min(power_of_2(max(size, 1)), most), 16)
+    The largest is for operands with dense rows, on new GPUs: elsewhere it would need more registers
+    than there are.
+    """
+    large = dense and architecture() in DEEP
+    tile = by_rule(kind, max(m, 1), n, max(k, 1), groups, large)
+    return tile._replace(stages=min(tile.stages, 3))
 
 
 def _steps(x: Tensor) -> tuple[Tensor, tuple[int, int], bool]:
@@ -147,9 +144,9 @@ def grouped_rows(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
     b, b_steps, b_dense = _steps(b)
     y = torch.empty((m, n), dtype=a.dtype, device=a.device)
     kind, wide = kind_of(a.dtype), wide_of(a.dtype)
-    t = _tile(kind, m, n, k)
+    t = _tile(kind, cdiv(m, groups), n, k, groups, a_dense)
     _rows.launch(
-        (cdiv(m, t.m) + groups, cdiv(n, t.n)),
+        ((cdiv(m, t.m) + groups) * cdiv(n, t.n),),
         (a, b, y, ends.contiguous(), groups, m, n, k, *a_steps, b.stride(0), *b_steps),
         _form(kind, wide, groups, t, a_dense, b_dense),
         warps=t.warps,
@@ -167,7 +164,7 @@ def grouped_sums(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
     b, b_steps, b_dense = _steps(b)
     y = torch.empty((groups, k, n), dtype=a.dtype, device=a.device)
     kind, wide = kind_of(a.dtype), wide_of(a.dtype)
-    t = _tile(kind, k, n, m)
+    t = _tile(kind, k, n, cdiv(m, groups), groups, a_dense and b_dense)
     _sums.launch(
         (cdiv(k, t.m), cdiv(n, t.n), groups),
         (a, b, y, ends.contiguous(), groups, m, n, k, *a_steps, *b_steps),
@@ -187,19 +184,27 @@ def _form(
     return (precision, TRITON[wide], room, t.m, t.n, t.k, a_dense, b_dense)
 
 
-def _case(kernel: Kernel, dtype: str, kind: str, columns: bool = False) -> Case:
+def _cases(kernel: Kernel, dtype: str, kind: str, t: Tile, columns: bool = False) -> list[Case]:
     numbers = len(kernel.types) - 4
     types = (f"*{dtype}",) * 3 + ("*i32",) + ("i32?",) + ("i32",) * (numbers - 1)
     wide = torch.float64 if kind == "double" else torch.float32
-    t = _TILES[kind]
     form = _form(kind, wide, 127, t, True, not columns)
-    return Case(kernel, types, form, t.warps, t.stages)
+    if t.n > 128:
+        why = "the rule has this tile on new GPUs only"
+        return [Case(kernel, types, form, t.warps, t.stages, targets=DEEP, why=why)]
+    return per_maker(kernel, types, form, t.warps, t.stages, min(t.stages, 2))
 
 
+_LARGE, _MIDDLE, _SMALL = Tile(128, 256, 64, 8, 3), Tile(128, 128, 64, 8, 3), Tile(64, 64, 64, 4, 3)
 CASES = [
-    _case(_rows, "bf16", "half"),
-    _case(_rows, "bf16", "half", columns=True),
-    _case(_sums, "bf16", "half"),
-    _case(_rows, "fp32", "tf32"),
-    _case(_sums, "fp32", "ieee"),
+    *_cases(_rows, "bf16", "half", _LARGE),
+    *_cases(_rows, "bf16", "half", _LARGE, columns=True),
+    *_cases(_sums, "bf16", "half", _LARGE),
+    *_cases(_rows, "bf16", "half", _MIDDLE),
+    *_cases(_rows, "bf16", "half", _MIDDLE, columns=True),
+    *_cases(_rows, "bf16", "half", _SMALL),
+    *_cases(_sums, "bf16", "half", _MIDDLE),
+    *_cases(_rows, "fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+    *_cases(_sums, "fp32", "ieee", Tile(128, 64, 16, 8, 3)),
+    *_cases(_sums, "fp64", "double", Tile(64, 64, 16, 4, 3)),
 ]

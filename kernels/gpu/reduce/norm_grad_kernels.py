@@ -86,7 +86,8 @@ def _norm_grad(
     dw = tl.zeros((BK, BR), WIDE)
     db = tl.zeros((BK, BR), WIDE)
     # The next rows are copied to shared memory while these are worked on.
-    STAGES: tl.constexpr = 2 if WIDE == tl.float32 else 1
+    NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16
+    STAGES: tl.constexpr = 3 if NARROW else 2 if WIDE == tl.float32 else 1
     for start in tl.range(tl.program_id(0) * BK, rows, tl.num_programs(0) * BK, num_stages=STAGES):
         row = start + tl.arange(0, BK)
         inside = row < rows
