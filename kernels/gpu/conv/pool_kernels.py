@@ -21,7 +21,7 @@ from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.channels_last import dense, empty
 from ..pointwise.copy_kernels import contiguous, fill
-from ..reduce.reduction_tiles import widened
+from ..reduce.reduction_tiles import cdiv, widened
 from .conv_geometry import Triple, blank, three
 from .pool_geometry import (
     DIMS,
@@ -69,28 +69,28 @@ def _max(
 def _max_grad(
     dy, indices, dx, positions: tl.int64, channels, d, h, w, od, oh, ow,
     K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, ADAPT: tl.constexpr,
-    BP: tl.constexpr, BC: tl.constexpr,
+    OVER: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """With ADAPT K is the largest number of windows that cover an element."""
+    """OVER is the largest number of windows that cover an element, if they have no gaps."""
     to, inside, image, i, j, k, ch = spot(positions, channels, d, h, w, BP, BC)
     mine = (i * h + j) * w + k
-    if ADAPT:  # before the loop: these divide 64 bits
-        i0 = first_over(i, d, od, K[0], S[0], P[0], ADAPT)
-        j0 = first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
-        k0 = first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
+    GAPS: tl.constexpr = D[0] != 1 or D[1] != 1 or D[2] != 1
+    COUNT: tl.constexpr = K if GAPS else OVER
+    i0 = first_over(i, d, od, K[0], S[0], P[0], ADAPT)
+    j0 = first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
+    k0 = first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
     total = widened(tl.zeros((BP, BC), dx.dtype.element_ty))
-    # From the last tap to the first: the windows then come in their order.
-    for back in range(K[0] * K[1] * K[2]):
-        if ADAPT:
-            r, s, t = tap_of(back, K)
-            a, b, c = i0 + r, j0 + s, k0 + t
-            ok = inside
-        else:
-            r, s, t = tap_of(K[0] * K[1] * K[2] - 1 - back, K)
+    for number in range(COUNT[0] * COUNT[1] * COUNT[2]):
+        ok = inside
+        if GAPS:  # from the last tap to the first: the windows then come in their order
+            r, s, t = tap_of(COUNT[0] * COUNT[1] * COUNT[2] - 1 - number, COUNT)
             a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
-            ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
+            ok &= (a >= 0) & (b >= 0) & (c >= 0)
             ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
             a, b, c = a // S[0], b // S[1], c // S[2]
+        else:  # the place of the maximum tells whether a window is over it
+            r, s, t = tap_of(number, COUNT)
+            a, b, c = i0 + r, j0 + s, k0 + t
         ok &= (a < od) & (b < oh) & (c < ow)
         at = in_plane(image, (a * oh + b) * ow + c, ch, channels, od, oh, ow, BC)
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
@@ -182,6 +182,12 @@ def _max_constants(sizes: MaxSizes) -> _MaxConstants:
     return three(size, 1), three(stride, 1), three(padding, 0), three(dilation, 1), False
 
 
+def _most_over(size: Triple, stride: Triple) -> Triple:
+    """The largest number of windows that cover an element, of each dim."""
+    depth, height, width = (cdiv(k, s) for k, s in zip(size, stride, strict=True))
+    return depth, height, width
+
+
 def _adaptive_constants(largest: Triple) -> _MaxConstants:
     return largest, (1, 1, 1), (0, 0, 0), (1, 1, 1), True
 
@@ -194,12 +200,12 @@ def _maxima(x: Tensor, shape: Ints, planes: int, constants: _MaxConstants) -> tu
 
 
 def _at_maxima(
-    dy: Tensor, places: Tensor, shape: Ints, planes: int, constants: _MaxConstants
+    dy: Tensor, places: Tensor, shape: Ints, planes: int, constants: _MaxConstants, over: Triple
 ) -> Tensor:
     last = is_last(places, planes)
     dx = empty(shape, last, dy.dtype, dy.device)
     pointers = (dense(dy, last), dense(places, last), dx)
-    launch_pool(_max_grad, pointers, planes, shape, dy.shape, constants, last)
+    launch_pool(_max_grad, pointers, planes, shape, dy.shape, (*constants, over), last)
     return dx
 
 
@@ -209,7 +215,8 @@ def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
 
 
 def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
-    return _at_maxima(dy, places, shape, planes, _max_constants(sizes))
+    constants = _max_constants(sizes)
+    return _at_maxima(dy, places, shape, planes, constants, _most_over(*constants[:2]))
 
 
 def adaptive_max_pool(x: Tensor, planes: int, size: Ints) -> tuple[Tensor, Tensor]:
@@ -222,7 +229,7 @@ def adaptive_max_pool_grad(
     dy: Tensor, places: Tensor, shape: Ints, planes: int, size: Ints
 ) -> Tensor:
     over = _Windows.between(dy.shape[-planes:], shape[-planes:]).size
-    return _at_maxima(dy, places, shape, planes, _adaptive_constants(over))
+    return _at_maxima(dy, places, shape, planes, _adaptive_constants((1, 1, 1)), over)
 
 
 def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
@@ -298,9 +305,8 @@ def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
 
 
 def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
-    size, stride, *_ = sizes
-    over = three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
-    return _spread(dy, shape, planes, _Windows.of(sizes), over)
+    windows = _Windows.of(sizes)
+    return _spread(dy, shape, planes, windows, _most_over(windows.size, windows.stride))
 
 
 def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
@@ -324,9 +330,9 @@ CASES = [
     for tile in TILES
     for case in (
         *[Case(_max, (x, x, "*i64", *DIMS), (*_MAX, *tile)) for x in ("*bf16", "*fp32")],
-        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_MAX, *tile)),
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_MAX, (1, 2, 2), *tile)),
         Case(_max, ("*bf16", "*bf16", "*i64", *DIMS), (*_ADAPTIVE, *tile)),
-        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_ADAPTIVE, *tile)),
+        Case(_max_grad, ("*bf16", "*i64", "*bf16", *DIMS), (*_ADAPTIVE, (1, 3, 3), *tile)),
         *[Case(kernel, ("*bf16", "*i64", "*bf16", *DIMS), tile) for kernel in (_take, _put)],
         Case(_avg, ("*bf16", "*bf16", *DIMS), (*_WINDOW, False, True, 0, *tile)),
         Case(_avg, ("*bf16", "*bf16", *DIMS), (*_WINDOW, True, True, 0, *tile)),
