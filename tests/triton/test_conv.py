@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import conv_ref
+from onefold.kernels.gpu.conv.conv_geometry import Sizes
+from onefold.kernels.gpu.conv.phases import phases
 from onefold.kernels.gpu.pointwise import channels_last as memory
 
 # channels, outs, groups, taps, stride, padding, dilation
@@ -13,6 +16,9 @@ KINDS = {
     "product": (16, 20, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
     "strided": (32, 17, 1, (3, 3), (2, 2), (1, 0), (1, 2)),
     "one tap": (48, 16, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+    "one tap of two places": (48, 16, 1, (1, 1), (2, 2), (0, 0), (1, 1)),
+    "strides over taps": (16, 20, 1, (2, 2), (3, 4), (1, 0), (2, 3)),
+    "depthwise, strides over taps": (6, 6, 6, (2, 1), (3, 2), (0, 0), (1, 1)),
     "groups": (32, 64, 2, (2, 2), (1, 1), (0, 0), (1, 1)),
     "depthwise": (6, 6, 6, (3, 3), (1, 2), (1, 1), (1, 1)),
     "depthwise of many": (70, 70, 70, (3, 2), (1, 1), (1, 0), (1, 1)),
@@ -114,6 +120,39 @@ def test_many_places_in_parts():
     sizes = [(1,) * 3] * 3
     args = (dy, x, (3, 3, 3, 3, 3), *sizes, False, (0,) * 3, 1)
     assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=100)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 16], ids=["one group", "small groups", "depthwise"])
+def test_transposed_with_strides_and_a_bias(groups):
+    """Also with outputs that no tap reaches."""
+    x, w = torch.randn(2, 16, 4, 5), torch.randn(16, 16 // groups, 3, 2)
+    sizes = ((3, 3), (1, 0), (1, 1), True, (2, 1), groups)
+    assert_matches_reference(conv_ref.convolution, x, w, torch.randn(16), *sizes, slack=40)
+
+
+@st.composite
+def dims(draw):
+    """Taps, stride, padding and dilation of a dim."""
+    return tuple(draw(st.integers(least, 6)) for least in (1, 1, 0, 1))
+
+
+@given(dims())
+def test_phases_have_each_tap_of_each_output_once(dim):
+    taps, stride, padding, dilation = dim
+    found = []
+    sizes = Sizes((1, 1, stride), (0, 0, padding), (1, 1, dilation))
+    outputs = range(4 * stride * (1 + dilation))
+    for phase in phases((1, 1, taps), sizes):
+        for n, o in enumerate(outputs[phase.outputs[-1]]):
+            for u, tap in enumerate(range(taps)[phase.taps[-1]]):
+                found.append((o, tap, n + phase.padding[-1] - u * phase.dilation[-1]))
+    wanted = [
+        (o, tap, (o + padding - tap * dilation) // stride)
+        for o in outputs
+        for tap in range(taps)
+        if (o + padding - tap * dilation) % stride == 0
+    ]
+    assert sorted(found) == sorted(wanted)
 
 
 def test_bad_sizes():

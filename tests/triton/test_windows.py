@@ -28,9 +28,7 @@ def walk(
     first, e, i, j = windows.starts(image, e, i, j, d, h, width, S, P, False, DEEP)
     first *= size
     for _ in range(steps):
-        at, exists = windows.reached(
-            first, image, e, i, j, tap, d, h, width, size, TAPS, S, P, D, True, False, DEEP
-        )
+        at, exists = windows.reached(first, e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
         tl.store(found + tl.arange(0, EACH), tl.where(exists, at, -1))
         found += EACH
         first, e, i, j = windows.advanced(

@@ -80,10 +80,13 @@ class Volumes(NamedTuple):
 
     @classmethod
     def of(
-        cls, images: int, source: Sequence[int], output: Sequence[int], taps: Triple, sizes: Sizes
-    ) -> Volumes:
+        cls, images: int, source: Sequence[int], output: Sequence[int], taps: Triple, sizes: Sizes,
+        apart: bool = False,
+    ) -> Volumes:  # fmt: skip
+        """With `apart` depths are no images."""
         inner, outer = three(source, 1), three(output, 1)
-        deep = (taps[0], sizes.stride[0], sizes.padding[0]) != (1, 1, 0) or inner[0] != outer[0]
+        flat = (taps[0], sizes.stride[0], sizes.padding[0]) == (1, 1, 0) and inner[0] == outer[0]
+        deep = apart or not flat
         if not deep:
             images *= inner[0]
             inner, outer = (1, *inner[1:]), (1, *outer[1:])

@@ -21,7 +21,7 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile
-from ..pointwise.channels_last import dense, empty
+from ..pointwise.channels_last import dense, empty, turned
 from ..pointwise.copy_kernels import contiguous, reshape
 from ..reduce.reduction_tiles import cdiv
 from . import conv_weight_grad, one_tap
@@ -45,36 +45,35 @@ from .conv_geometry import (
     works,
 )
 from .conv_weight_grad import weight_grad
-from .windows import positions, reached, starts
+from .phases import phases
+from .windows import positions, reached, results, starts
 
 # Left to torch: dtypes that are not floating.
 
 
 @Kernel
 def product(
-    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow, channels, outs, groups,
+    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow,
+    y_image: tl.int64, y_depth, y_row, y_column, channels, outs, groups,
     TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, BIAS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, SPREAD: tl.constexpr, BIAS: tl.constexpr,
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """`channels` and `outs` are those of one group. FLAT treats taps and channels as one dim."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
-    STARTS: tl.constexpr = not TRANSPOSED or (S[0] == 1 and S[1] == 1 and S[2] == 1)
     group = tl.program_id(2)
     every = groups * channels
     first_m = tl.program_id(0).to(tl.int64) * BM
     m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
+    to = results(m, image, e, i, j, groups * outs, y_image, y_depth, y_row, y_column, SPREAD, DEEP)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     step = tl.arange(0, BK)
     weights = w + ((group * outs + o).to(tl.int64) * (COUNT * channels))[None, :] + step[:, None]
     x += group * channels
-    image, e, i, j = image[:, None], e[:, None], i[:, None], j[:, None]
-    first = image
-    if STARTS:
-        first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
-        first *= every
+    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
+    first, e, i, j = (first * every)[:, None], e[:, None], i[:, None], j[:, None]
     total = tl.zeros((BM, BN), WIDE)
     length = COUNT * channels if FLAT else COUNT * tl.cdiv(channels, BK) * BK
     tap, begin_c = 0, 0  # where a step begins
@@ -87,10 +86,7 @@ def product(
             column = tap * channels + begin_c
             of_tap, c = tap, begin_c + step
             known = c < channels
-        at, exists = reached(
-            first, image, e, i, j, of_tap, d, h, width, every,
-            TAPS, S, P, D, STARTS, TRANSPOSED, DEEP,
-        )  # fmt: skip
+        at, exists = reached(first, e, i, j, of_tap, d, h, width, every, TAPS, D, TRANSPOSED, DEEP)
         mask = inside[:, None] & exists & known[None, :]
         xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
         mask = known[:, None] & (o < outs)[None, :]
@@ -102,17 +98,18 @@ def product(
             begin_c = tl.where(begin_c < channels, begin_c, 0)
     if BIAS:
         total += tl.load(bias + group * outs + o, mask=o < outs, other=0.0).to(WIDE)[None, :]
-    at = m[:, None] * (groups * outs) + (group * outs + o)[None, :]
     known = inside[:, None] & (o < outs)[None, :]
+    at = to[:, None] + (group * outs + o)[None, :]
     tl.store(y + at, total.to(y.dtype.element_ty), mask=known)
 
 
 @Kernel
 def small_groups(
-    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow, channels, outs, groups,
+    x, w, bias, y, places: tl.int64, d, h, width, od, oh, ow,
+    y_image: tl.int64, y_depth, y_row, y_column, channels, outs, groups,
     TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, BIAS: tl.constexpr, DEPTHWISE: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DEEP: tl.constexpr, SPREAD: tl.constexpr, BIAS: tl.constexpr,
+    DEPTHWISE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Columns are the channels of all groups; each reads the inputs of its own group.
 
@@ -121,24 +118,19 @@ def small_groups(
     """
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
-    STARTS: tl.constexpr = not TRANSPOSED or (S[0] == 1 and S[1] == 1 and S[2] == 1)
     first_m = tl.program_id(0).to(tl.int64) * BM
     m, inside, image, e, i, j = positions(first_m, places, od, oh, ow, DEEP, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     every = groups if DEPTHWISE else groups * outs
     size = groups if DEPTHWISE else groups * channels
     known = o < every
-    first = image
-    if STARTS:
-        first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
-        first *= size
+    to = results(m, image, e, i, j, every, y_image, y_depth, y_row, y_column, SPREAD, DEEP)
+    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
+    first *= size
     c = o if DEPTHWISE else o // outs * channels
     total = tl.zeros((BM, BN), WIDE)
     for tap in range(COUNT):
-        at, exists = reached(
-            first, image, e, i, j, tap, d, h, width, size,
-            TAPS, S, P, D, STARTS, TRANSPOSED, DEEP,
-        )  # fmt: skip
+        at, exists = reached(first, e, i, j, tap, d, h, width, size, TAPS, D, TRANSPOSED, DEEP)
         at = x + at[:, None] + c[None, :]
         mask = (inside & exists)[:, None] & known[None, :]
         for step in range(1 if DEPTHWISE else channels):
@@ -147,7 +139,7 @@ def small_groups(
             total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + o, mask=known, other=0.0).to(WIDE)[None, :]
-    at = m[:, None] * every + o[None, :]
+    at = to[:, None] + o[None, :]
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None] & known[None, :])
 
 
@@ -171,36 +163,65 @@ def convolution(
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x):
         return reference.convolution(x, w, bias, *given)
-    n, every, *output = reference.convolution(blank(x), blank(w), None, *given).shape
+    shape = reference.convolution(blank(x), blank(w), None, *given).shape
+    y = empty(shape, True, x.dtype, x.device)
     taps, sizes = three(w.shape[2:], 1), Sizes.of(stride, padding, dilation)
-    v = Volumes.of(n, x.shape[2:], output, taps, sizes)
-    outs, channels = every // groups, x.shape[1] // groups
-    small = groups > 1 and min(channels, outs) < LEAST
-    y = empty((n, every, *output), True, x.dtype, x.device)
+    v = Volumes.of(x.shape[0], x.shape[2:], shape[2:], taps, sizes)
     if tile is None and one_tap.is_product(x.dtype, v, taps, sizes, groups):
         return one_tap.convolution(x, w, bias, transposed, y)
+    bias = None if bias is None else bias.contiguous()
+    source, weight, result = dense(x, True), as_volumes(w), as_volumes(y)
+    if not transposed or sizes.stride == (1, 1, 1):
+        _convolve(source, weight, bias, result, sizes, transposed, groups, x.shape, tile)
+        return y
+    for phase in phases(taps, sizes):
+        part = result[phase.outputs]
+        if part.numel():
+            ones = Sizes((1, 1, 1), phase.padding, phase.dilation)
+            own = weight[phase.taps]
+            _convolve(source, own, bias, part, ones, True, groups, x.shape, tile)
+    return y
+
+
+def _convolve(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, sizes: Sizes, transposed: bool,
+    groups: int, shape: Ints, tile: Tile | None,
+) -> None:  # fmt: skip
+    """Compute y, a volume whose channels are dense, from channels-last x of this shape.
+
+    A weight without taps gives the bias alone.
+    """
+    n, every, *output = y.shape
+    outs, channels = every // groups, shape[1] // groups
+    if not w.numel():
+        w, channels = w.new_empty((*w.shape[:2], 1, 1, 1)), 0
+    taps = three(w.shape[2:], 1)
+    strides = y.stride()
+    v = Volumes.of(n, shape[2:], output, taps, sizes, strides[0] != output[0] * strides[2])
+    small = groups > 1 and min(shape[1] // groups, outs) < LEAST
+    image = strides[0] if v.deep else strides[2]
+    spread = transposed and not turned(y).is_contiguous()
     args = (
-        dense(x, True), _weights(as_volumes(w), transposed, groups, small),
-        None if bias is None else bias.contiguous(), y, v.places, *v.source, *v.output,
-        channels, outs, groups,
+        x, _weights(w, transposed, groups, small), bias, y, v.places, *v.source, *v.output,
+        image, *strides[2:], channels, outs, groups,
     )  # fmt: skip
-    window = (taps, *sizes, transposed, v.deep, bias is not None)
+    window = (taps, *sizes, transposed, v.deep, spread, bias is not None)
     if small:
         depthwise = channels == outs == 1
         bm, bn, warps = small_tile(v.places, every, depthwise, x.dtype, 16)
         grid: tuple[int, ...] = (cdiv(v.places, bm), cdiv(every, bn))
         small_groups.launch(grid, args, (*window, depthwise, bm, bn), warps)
-        return y
+        return
     flat, kind, count = channels % LEAST != 0, kind_of(x.dtype), prod(taps)
     depth, count = (channels * count, 1) if flat else (channels, count)
     chosen = tile or tile_of(
         "convolution", kind, Products(v.places, outs, depth, count, groups, flat)
     )
     bm, bn, bk, warps, stages, *_ = chosen
+    bn = min(bn, 128) if spread else bn  # where each result lies takes registers
     grid = (cdiv(v.places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
     product.launch(grid, args, constants, warps, stages)
-    return y
 
 
 def convolution_weight_grad(
@@ -254,9 +275,9 @@ def _tuned(
     )
 
 
-_ONE = ((1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), False, False, False)
-_DEEP = ((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), False, True, False)
-_NUMBERS = ("i64?", *("i32?",) * 6)
+_ONE = ((1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), False, False, False, False)
+_DEEP = ((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), False, True, False, False)
+_NUMBERS = ("i64?", *("i32?",) * 6, "i64", *("i32",) * 3)
 
 
 def _cases(
@@ -274,8 +295,8 @@ TUNED = [
     _tuned("convolution_weight_grad", _of_weight, True, conv_weight_grad.cases),
 ]
 
-_SEVEN = ((1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), False, False, False)
-_BACK = ((1, 3, 3), (1, 2, 2), (0, 1, 1), (1, 1, 1), True, False, False)
+_SEVEN = ((1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), False, False, False, False)
+_PHASE = ((1, 2, 2), (1, 1, 1), (0, 1, 1), (1, 1, 1), True, False, True, False)
 _BF16 = (*["*bf16"] * 4, *_NUMBERS)
 CASES = [
     *[
@@ -286,7 +307,7 @@ CASES = [
     ],
     Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_SEVEN, True, "ieee", 64, 64, 32), 8, 2),
     Case(product, (*_BF16, "i32?", "i32", "i32?"), (*_DEEP, True, "ieee", 64, 64, 32), 8, 2),
-    *_cases("half", (), LARGE._asdict(), _BACK),
+    *_cases("half", (), TILES[0][1]._asdict(), _PHASE),
     Case(small_groups, (*_BF16, *("i32?",) * 3), (*_ONE, False, 16, 64)),
     *[
         Case(small_groups, (*[x] * 4, *_NUMBERS, "i32?", "i32?", "i32"), (*window, True, *tile), w)

@@ -78,8 +78,8 @@ def _part_product(
         mask = inside[None, :] & (o < outs)[:, None]
         gs = tl.load(of_dy + done * (groups * outs), mask=mask, other=0.0)
         at, exists = reached(
-            first[:, None], image, e[:, None], i[:, None], j[:, None], tap, d, h, width, size,
-            TAPS, S, P, D, True, False, DEEP,
+            first[:, None], e[:, None], i[:, None], j[:, None], tap, d, h, width, size,
+            TAPS, D, False, DEEP,
         )  # fmt: skip
         mask = inside[:, None] & exists & known[None, :]
         xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
@@ -123,10 +123,7 @@ def _part_small_groups(
         inside = step < tl.minimum(left - done, BK).to(tl.int32)
         mask = inside[:, None] & known[None, :]
         gs = tl.load(of_dy + done * every, mask=mask, other=0.0)
-        at, exists = reached(
-            first, image, e, i, j, tap, d, h, width, size,
-            TAPS, S, P, D, True, False, DEEP,
-        )  # fmt: skip
+        at, exists = reached(first, e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
         xs = tl.load(x + at[:, None] + c[None, :], mask=mask & exists[:, None], other=0.0)
         total += gs.to(WIDE) * xs.to(WIDE)
         first, e, i, j = advanced(first, e, i, j, d, h, width, od, oh, ow, size, BK, S, P, DEEP)

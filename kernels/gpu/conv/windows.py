@@ -31,7 +31,7 @@ def starts(
 ):  # fmt: skip
     """The number of the input position of a window's first tap, then its depth, row and column.
 
-    It may be outside of the input. TRANSPOSED is for strides of 1 only; see `sources`.
+    It may be outside of the input. A TRANSPOSED convolution has strides of 1; see `phases.py`.
     """
     if TRANSPOSED:
         c, a, b = e + P[0], i + P[1], j + P[2]
@@ -110,48 +110,29 @@ def advanced(
 
 
 @triton.jit
-def _source_of(o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr):
-    """(the input position that reaches an output position by a tap, whether it exists)"""
-    reached = o + PAD - tap * DILATION
-    i = reached // STRIDE
-    return i, (reached >= 0) & (reached % STRIDE == 0) & (i < size)
-
-
-@triton.jit
-def sources(
-    image, e, i, j, tap, d, h, width,
-    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
-    """Of a transposed convolution: (the number of the input position that a tap reads for an
-    output, whether it exists). Not all taps have one, so these are no windows with a start.
-    """
-    a, ok = _source_of(i, tap // TAPS[2] % TAPS[1], h, S[1], P[1], D[1])
-    b, in_w = _source_of(j, tap % TAPS[2], width, S[2], P[2], D[2])
-    ok = ok & in_w
-    place = a * width + b
-    if DEEP:
-        c, in_d = _source_of(e, tap // (TAPS[1] * TAPS[2]), d, S[0], P[0], D[0])
-        ok = ok & in_d
-        return (image * d + c) * h * width + place, ok
-    else:
-        return image * h * width + place, ok
-
-
-@triton.jit
 def reached(
-    first, image, e, i, j, tap, d, h, width, size,
-    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
-    STARTS: tl.constexpr, TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
+    first, c, a, b, tap, d, h, width, size,
+    TAPS: tl.constexpr, D: tl.constexpr, TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
     """(the offset of the input position that a tap reads for an output, whether it exists), where
     a position has `size` elements.
 
-    With STARTS, `first` is the offset of the windows' first taps, and e, i, j are those of
-    `starts`, else of the output.
+    `first` is the offset of the windows' first taps, and c, a, b are their depths, rows, columns.
     """
-    if STARTS:
-        further, c, a, b = offset_of(tap, h, width, TAPS, D, TRANSPOSED)
-        return first + further * size, exist(e + c, i + a, j + b, d, h, width, DEEP)
+    further, to_c, to_a, to_b = offset_of(tap, h, width, TAPS, D, TRANSPOSED)
+    return first + further * size, exist(c + to_c, a + to_a, b + to_b, d, h, width, DEEP)
+
+
+@triton.jit
+def results(
+    m, image, e, i, j, size, y_image, y_depth, y_row, y_column,
+    SPREAD: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """The offsets of positions of the output, with `size` elements each: SPREAD by these strides,
+    or one behind the other.
+    """
+    if SPREAD:
+        at = image * y_image + i.to(tl.int64) * y_row + j.to(tl.int64) * y_column
+        return at + e.to(tl.int64) * y_depth if DEEP else at
     else:
-        at, exists = sources(image, e, i, j, tap, d, h, width, TAPS, S, P, D, DEEP)
-        return at * size, exists
+        return m * size
