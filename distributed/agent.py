@@ -49,7 +49,8 @@ class Agent(LocalElasticAgent):
         files: RankFiles,
         shutdown_timeout: int,
     ) -> None:
-        super().__init__(spec, files, shutdown_timeout=shutdown_timeout)
+        super().__init__(spec, files)
+        self._grace = shutdown_timeout  # seconds that ranks get to end
         self.report: FailureReport | None = None
         self._meeting = rendezvous
         self._files = files
@@ -88,7 +89,7 @@ class Agent(LocalElasticAgent):
         codes = [process.poll() for process in processes.values()]
         if any(codes) or self._has_lost_one():
             self.report = self._explain(processes)
-            end(processes, signal.SIGTERM, self._shutdown_timeout)
+            end(processes, signal.SIGTERM, self._grace)
         elif None in codes:
             # torch's agent would look again, and end all at once if a rank has failed since.
             self._note_stopped(processes)
@@ -114,8 +115,8 @@ class Agent(LocalElasticAgent):
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None
     ) -> None:
-        end(self._processes(), death_sig, self._shutdown_timeout)
-        super()._shutdown(death_sig, self._shutdown_timeout)
+        end(self._processes(), death_sig, self._grace)
+        super()._shutdown(death_sig)
 
     def _endings(self) -> str:
         """How ranks of other machines ended, if they did; a line for each."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ from ..env import (
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from . import origins
+from .exit_guard import ExitGuard
 from .named_groups import group_named, shake_hands
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
@@ -103,6 +102,7 @@ class Connection:
         self.staged = self._join()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
+        self._guard = ExitGuard(2 * _LAST_SECONDS)
         atexit.register(self.close)
 
     def _open(self, serve: bool) -> Store:
@@ -324,9 +324,10 @@ class Connection:
         atexit.unregister(self.close)
         sys.excepthook = self._previous_hook
         # A peer that failed may leave a group that cannot be destroyed; never hang on exit.
-        guard = threading.Timer(_LAST_SECONDS * 2, os._exit, (1,))
-        guard.daemon = True
-        guard.start()
+        with self._guard:
+            self._close()
+
+    def _close(self) -> None:
         self.watch.end("ended without an error")
         self.watch.stop()
         for holder in [*self.holders]:
@@ -340,4 +341,3 @@ class Connection:
                 dist.destroy_process_group()
         self._seats.clear()
         self._groups.clear()
-        guard.cancel()
