@@ -4,6 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch_features import differentiates
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
@@ -12,6 +13,7 @@ from onefold.testing import Bo, I, Sample, T
 
 C = torch.complex128
 CPU = torch.device("cpu")
+AMINMAX_ALONG = differentiates(lambda x: torch.aminmax(x, dim=0), (2, 2))
 
 
 def over_dims(name: str, several: bool = True, **kwargs: object) -> list[Sample]:
@@ -110,7 +112,7 @@ EXTREMA = [
         )
     ],
     Sample("aminmax", (T(6, 4),)),
-    Sample("aminmax", (T(5, 3),), {"dim": 0, "keepdim": True}),
+    Sample("aminmax", (T(5, 3),), {"dim": 0, "keepdim": True}, grad=AMINMAX_ALONG),
     *[
         Sample(name, args)
         for name in ("any", "all")

@@ -2,11 +2,17 @@
 
 import torch
 from torch.nn import functional
+from torch_features import differentiates
 
 from onefold.testing import I, Sample, T
 
 PLANES = T(4, 3, 8, 7)
 CUBES = T(3, 2, 5, 4, 6)
+
+# Torch lacked the gradient of this gradient.
+GRIDS_TWICE = differentiates(
+    lambda x, grid: torch.grid_sampler(x, grid, 0, 0, False), (1, 1, 2, 2), (1, 2, 2, 2), twice=True
+)
 
 SAMPLES = [
     Sample("det", (T(3, 4, 4),)),
@@ -14,7 +20,7 @@ SAMPLES = [
     Sample("inverse", (T(3, 4, 4),), tol=1e-8),
     Sample("orgqr", (T(2, 4, 3), T(2, 3))),
     Sample("vander", (T(4), 3, True), grad=False),
-    Sample("grid_sampler", (PLANES, T(4, 5, 6, 2), 0, 0, False)),
+    Sample("grid_sampler", (PLANES, T(4, 5, 6, 2), 0, 0, False), grad=GRIDS_TWICE),
     Sample("affine_grid", (T(3, 2, 3), (3, 1, 4, 5)), {"align_corners": False},
            torch=functional.affine_grid),
     Sample("native_group_norm", (T(2, 4, 3), T(4), T(4), 2, 4, 3, 2, 1e-5),
