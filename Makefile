@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 OTHER_TRITON ?= 3.6.0
+OTHER_TORCH ?= 2.11.0
 VENV := .venv
 STAMP := $(VENV)/.installed
 # Every core: one process for each, which takes the next test when it has none.
@@ -11,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of processes, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test slow kernels other-triton kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
+.PHONY: help setup demo test slow kernels other-triton other-torch kills gpu gpu-first gpu-tests gpu-bench gpu-steps gpu-tune check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
@@ -19,6 +20,7 @@ help:
 	@echo "make slow    run the tests that take more than 10 seconds each (5 minutes)"
 	@echo "make kernels compile every Triton kernel, check launches, and run all in the interpreter"
 	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
+	@echo "make other-torch  run the tests with torch $(OTHER_TORCH), and with another Python: PYTHON=python3.12"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
 	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
@@ -75,6 +77,17 @@ $(OTHER)/.installed: $(STAMP)
 	@rest=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	folder=$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	echo "$$rest" > "$$folder/rest.pth"
+	@touch $@
+
+# The tests with the oldest torch that is supported and the Python of PYTHON, for which CI has no time.
+OLD := build/torch-$(OTHER_TORCH)
+other-torch: $(OLD)/.installed
+	$(OLD)/bin/pytest -n auto --dist worksteal -m "not slow"
+
+$(OLD)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(OLD)
+	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  torch==$(OTHER_TORCH) triton==$(OTHER_TRITON) --editable '.[tests,examples]'
 	@touch $@
 
 kills: $(STAMP)
