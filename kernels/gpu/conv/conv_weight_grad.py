@@ -1,7 +1,7 @@
 """The weight gradient of a convolution: a matrix product over all positions of the output.
 
-The positions are split into parts of a fixed size, each with its own sum. The sums are added in
-order, so the result uses no atomics and does not depend on the number of processors.
+The positions are split into parts, each with its own sum. The sums are added in order, without
+atomics. How many there are depends on the sizes and on the kind of GPU, as for matrix products.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
 
 
 def _part_of_small(places: int, programs: int) -> int:
-    """The positions per part. They depend on shapes and tiles, not on the number of processors."""
+    """The positions per part where groups are small."""
     wanted = max(_MANY // max(programs, 1), 1)
     return max(power_of_2(cdiv(places, wanted)), 64 if places < 4096 else 512)
 
