@@ -253,7 +253,8 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     if t.splits > 1 and n <= _SHORT:  # as the sums that other programs have left
         return narrow(outer, n, inner)
     if t.splits > 1:
-        chunk = cdiv(cdiv(n, _AT_ONCE // t.programs), t.block) * t.block
+        steps = cdiv(cdiv(n, _AT_ONCE // t.programs), t.block)
+        chunk = max(steps, 4) * t.block
         t = replace(t, splits=cdiv(n, chunk), chunk=chunk)
     # A thread holds many: with half as many threads, chains on them would spill.
     return t if t.kept_block * t.block <= 2048 else replace(t, warps=8)
@@ -288,20 +289,20 @@ TUNED = [
         lambda x, n, form, warps: [_case(x, "*fp32", _SUM, form, warps)],
     )
 ]
-_ROWS, _COLUMNS = (True, 2, 2048), (False, 128, 32)
+_ROWS, _COLUMNS, _NARROW = (True, 2, 2048), (False, 128, 32), (False, 16, 256)
 CASES = [
     _case(kind, "*fp32", _SUM, tile, warps)
     for kind in ("*bf16", "*fp32")
-    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8))
+    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8), (_NARROW, 8))
 ]
 # Rows of partial sums, whose number is no multiple of 16, as in the backward pass of norms.
 _PARTIAL = ("*fp32", *(None,) * 5, "*fp32", "i32", "i32?")
-CASES += [Case(_reduce, _PARTIAL, (None, *_SUM, *_COLUMNS), 8)]
+CASES += [Case(_reduce, _PARTIAL, (None, *_SUM, *tile), 8) for tile in (_COLUMNS, _NARROW)]
 _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
 _CHAINED = (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32")
 CASES += [
     Case(_reduce, _CHAINED, (_CHAIN, *_SUM, *tile), warps, fused=False)
-    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8))
+    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8), (_NARROW, 8))
 ]
 CASES += [
     _case("*bf16", "*bf16", ("max", "none", "none", 0, tl.float32, -inf), _ROWS),
