@@ -80,7 +80,7 @@ $(OTHER)/.installed: $(STAMP)
 	@touch $@
 
 # The tests with the oldest torch that is supported and the Python of PYTHON, for which CI has no time.
-OLD := build/torch-$(OTHER_TORCH)
+OLD := build/torch-$(OTHER_TORCH)-$(notdir $(PYTHON))
 other-torch: $(OLD)/.installed
 	$(OLD)/bin/pytest -n auto --dist worksteal -m "not slow"
 

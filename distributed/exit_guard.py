@@ -9,8 +9,8 @@ import threading
 class ExitGuard:
     """Ends the process if the block under `with` takes longer than this, in seconds.
 
-    Its thread waits for that from the start: when Python is ending it can start none, from
-    Python 3.12 on.
+    It guards one block, and not in a forked process. Its thread waits for that from the start: when
+    Python is ending it can start none, from Python 3.12 on.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -155,6 +155,18 @@ def test_phases_have_each_tap_of_each_output_once(dim):
     assert sorted(found) == sorted(wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("taps", [1, 3])
+def test_nothing(taps, dtype):
+    sizes = ((1, 1), (0, 0), (1, 1))
+    x, w = torch.randn(0, 4, 6, 6).to(dtype), torch.randn(4, 4, taps, taps).to(dtype)
+    for transposed in (False, True):
+        more = (*sizes, transposed, (0, 0), 1)
+        assert_matches_reference(conv_ref.convolution, x, w, None, *more)
+    x, w = torch.randn(2, 0, 6, 6).to(dtype), torch.randn(5, 0, taps, taps).to(dtype)
+    assert_matches_reference(conv_ref.convolution, x, w, None, *sizes, False, (0, 0), 1)
+
+
 def test_bad_sizes():
     with pytest.raises(RuntimeError):
         assert_matches_reference(

@@ -171,6 +171,21 @@ def test_masked_classes_and_ignored_targets():
         )
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_that_are_masked_as_a_whole(dtype, reduction):
+    """By the least number, with a target or none; no target at all has no gradient."""
+    x = torch.randn(4, 5).to(dtype)
+    x[:2] = torch.finfo(dtype).min
+    x[2, 0] = torch.finfo(dtype).max
+    dy, attrs = torch.ones((), dtype=dtype), (None, False, reduction, -100, 0.0)
+    for target in (torch.tensor([-100, 1, 1, 2]), torch.full((4,), -100)):
+        grad = cross_entropy_ref.whole_cross_entropy_grad
+        assert_matches_reference(grad, dy, x, target, *attrs, slack=4)
+        found = select.triton_kernel(grad)(dy, x, target, *attrs)
+        assert found.isfinite().all() and not found[target == -100].any()
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="only checked on the CPU: see `check_targets`")
 def test_a_target_that_is_no_class_is_refused():
     whole = select.triton_kernel(cross_entropy_ref.whole_cross_entropy)

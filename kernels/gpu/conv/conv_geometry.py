@@ -133,8 +133,8 @@ class Products(NamedTuple):
 def by_rule(kind: str, p: Products) -> Tile:
     """The tile that the model of matrix products finds, with steps along k inside of a tap.
 
-    Of a tile that is not square the shorter side has the windows, which cost more. On older GPUs
-    addresses take the registers that the largest tile needs.
+    Of the largest tile the shorter side has the windows, which cost more. On older GPUs addresses
+    take the registers that it needs.
     """
     large = architecture() in DEEP
     tile = gemm_config.by_rule(kind, p.m, p.n, p.k * p.taps, p.times, large)

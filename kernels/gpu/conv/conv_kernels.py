@@ -48,7 +48,7 @@ from .conv_weight_grad import weight_grad
 from .phases import phases
 from .windows import positions, reached, results, starts
 
-# Left to torch: dtypes that are not floating.
+# Left to torch: dtypes that are not floating, and convolutions of nothing.
 
 
 @Kernel
@@ -161,7 +161,7 @@ def convolution(
     transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
 ) -> Tensor:  # fmt: skip
     given = (stride, padding, dilation, transposed, output_padding, groups)
-    if not works(x):
+    if not works(x) or not x.numel() or not w.numel():
         return reference.convolution(x, w, bias, *given)
     shape = reference.convolution(blank(x), blank(w), None, *given).shape
     y = empty(shape, True, x.dtype, x.device)

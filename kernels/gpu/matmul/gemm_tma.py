@@ -196,10 +196,10 @@ def _parts(tile: Tile, reads: bool) -> int:
 def _stages(tile: Tile, parts: int, operand: int, others: int, split: bool) -> int:
     """The tile's stages, or as many as fit beside a part of the results.
 
-    The sizes are those of an element of the operands, and of the results with what is added. For
-    sm_100 the compiler needs room for all float32 results of a sum's part.
+    The sizes are those of an element of the operands, and of the results with what is added. But
+    for sm_90 the compiler needs room for all float32 results of a sum's part.
     """
-    if split and architecture() == "sm_100":
+    if split and architecture() != "sm_90":
         parts = 1
     left = _SHARED // max(tile.resident, 1) - tile.m * (tile.n // parts) * others
     return max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * operand)))

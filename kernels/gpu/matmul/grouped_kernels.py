@@ -122,8 +122,8 @@ def _sums(
 def _tile(kind: str, m: int, n: int, k: int, groups: int, dense: bool) -> Tile:
     """The tile of so many products of one size, as which the groups are taken.
 
-    The largest is for operands with dense rows, on new GPUs: elsewhere it would need more registers
-    than there are.
+    The largest is for new GPUs, and sums of dense rows: elsewhere it would need more registers than
+    there are.
     """
     large = dense and architecture() in DEEP
     tile = by_rule(kind, max(m, 1), n, max(k, 1), groups, large)

@@ -41,7 +41,7 @@ def _probable(v, a, b, every, LSE: tl.constexpr, QUICK: tl.constexpr):
     if LSE == "none":
         return tl.zeros_like(v)
     elif QUICK:
-        return tl.exp2(v * LOG2_E - a) * every
+        return tl.exp2((v - a) * LOG2_E - b) * every
     else:
         return exp((v - a) - b) * every
 
@@ -92,7 +92,7 @@ def logits_grad(
     else:
         g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
     if MEAN:
-        g /= tl.load(sums)
+        g = tl.where(valid, g / tl.load(sums), 0.0)  # no target may be valid
     share = g * share_of(SMOOTHING, total, WIDE, BK)
     own = g * (1.0 - SMOOTHING)
     if WEIGHTED:
@@ -108,11 +108,11 @@ def logits_grad(
     if LSE == "once":
         a += b
         b = tl.zeros((BK,), WIDE)
-    # Results of 16 bits do not show the rounding of one multiply-add for each logit.
+    # Results of 16 bits do not show in which order the logarithm's parts are subtracted.
     HALF: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16
     QUICK: tl.constexpr = HALF and LSE != "none" and SMOOTHING == 0.0
     if QUICK:
-        a = (a + b) * LOG2_E
+        b *= LOG2_E
     # From the end on: what was read last is still in the cache.
     last = (n - 1) // BR * BR
     _, mask = block_at(first, inside, last, n, step, BR)
