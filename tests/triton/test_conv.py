@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import conv_ref
+from onefold.kernels.gpu.conv import one_product
 from onefold.kernels.gpu.conv.conv_geometry import Sizes
 from onefold.kernels.gpu.conv.phases import phases
 from onefold.kernels.gpu.pointwise import channels_last as memory
@@ -128,6 +129,25 @@ def test_transposed_with_strides_and_a_bias(groups):
     x, w = torch.randn(2, 16, 4, 5), torch.randn(16, 16 // groups, 3, 2)
     sizes = ((3, 3), (1, 0), (1, 1), True, (2, 1), groups)
     assert_matches_reference(conv_ref.convolution, x, w, torch.randn(16), *sizes, slack=40)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("taps", [(2, 2), (3, 1), (2, 3, 2), (4,)], ids=str)
+def test_transposed_with_patches_is_one_product(taps, dtype, monkeypatch):
+    ran = []
+    inner = one_product.product
+    monkeypatch.setattr(one_product, "product", lambda *args: ran.append(1) or inner(*args))
+    dims = len(taps)
+    x, w = torch.randn(2, 6, *(3, 4, 2)[:dims]).to(dtype), torch.randn(6, 5, *taps).to(dtype)
+    more = (taps, (0,) * dims, (1,) * dims, True, (0,) * dims, 1)
+    for bias in (None, torch.randn(5).to(dtype)):
+        y = assert_matches_reference(conv_ref.convolution, x, w, bias, *more, slack=40)
+        assert y.stride(1) == 1
+    assert ran
+    ran.clear()
+    more = (*more[:4], tuple(tap - 1 for tap in taps), 1)
+    assert_matches_reference(conv_ref.convolution, x, w, None, *more, slack=40)
+    assert not ran  # outputs behind the last patch
 
 
 @st.composite

@@ -24,7 +24,7 @@ from ..matmul.gemm_config import Tile
 from ..pointwise.channels_last import dense, empty, turned
 from ..pointwise.copy_kernels import contiguous, reshape
 from ..reduce.reduction_tiles import cdiv
-from . import conv_weight_grad, one_tap
+from . import conv_weight_grad, one_product
 from .conv_geometry import (
     LARGE,
     LEAST,
@@ -167,8 +167,11 @@ def convolution(
     y = empty(shape, True, x.dtype, x.device)
     taps, sizes = three(w.shape[2:], 1), Sizes.of(stride, padding, dilation)
     v = Volumes.of(x.shape[0], x.shape[2:], shape[2:], taps, sizes)
-    if tile is None and one_tap.is_product(x.dtype, v, taps, sizes, groups):
-        return one_tap.convolution(x, w, bias, transposed, y)
+    if tile is None and one_product.is_product(x.dtype, v, taps, sizes, groups):
+        return one_product.convolution(x, w, bias, transposed, y)
+    if transposed and tile is None and one_product.has_patches(x.dtype, v, taps, sizes, groups):
+        one_product.patches(as_volumes(x), as_volumes(w), bias, as_volumes(y))
+        return y
     bias = None if bias is None else bias.contiguous()
     source, weight, result = dense(x, True), as_volumes(w), as_volumes(y)
     if not transposed or sizes.stride == (1, 1, 1):

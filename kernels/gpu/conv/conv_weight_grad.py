@@ -18,7 +18,7 @@ from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, parts_of
 from ..pointwise.channels_last import dense
 from ..reduce.reduction_tiles import cdiv, power_of_2
-from . import one_tap
+from . import one_product
 from .conv_geometry import (
     LARGE,
     LEAST,
@@ -163,8 +163,8 @@ def weight_grad(
     n, outs, *output = rows.shape
     channels, *source = columns.shape[1:]
     v = Volumes.of(n, source, output, taps, sizes)
-    if tile is None and one_tap.is_product(rows.dtype, v, taps, sizes, groups):
-        return one_tap.weight_grad(rows, columns)
+    if tile is None and one_product.is_product(rows.dtype, v, taps, sizes, groups):
+        return one_product.weight_grad(rows, columns)
     outs, channels, places = outs // groups, channels // groups, v.places
     count = prod(taps)
     depth = count * channels
