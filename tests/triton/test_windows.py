@@ -28,8 +28,8 @@ def walk(
     first, e, i, j = windows.starts(image, e, i, j, d, h, width, S, P, False, DEEP)
     first *= size
     for _ in range(steps):
-        at, exists = windows.reached(first, e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
-        tl.store(found + tl.arange(0, EACH), tl.where(exists, at, -1))
+        further, exists = windows.reached(e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
+        tl.store(found + tl.arange(0, EACH), tl.where(exists, first + further, -1))
         found += EACH
         first, e, i, j = windows.advanced(
             first, e, i, j, d, h, width, od, oh, ow, size, STRIDE, S, P, DEEP

@@ -71,9 +71,9 @@ def product(
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     step = tl.arange(0, BK)
     weights = w + ((group * outs + o).to(tl.int64) * (COUNT * channels))[None, :] + step[:, None]
-    x += group * channels
     first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
-    first, e, i, j = (first * every)[:, None], e[:, None], i[:, None], j[:, None]
+    x += (first * every + group * channels)[:, None]
+    e, i, j = e[:, None], i[:, None], j[:, None]
     total = tl.zeros((BM, BN), WIDE)
     length = COUNT * channels if FLAT else COUNT * tl.cdiv(channels, BK) * BK
     tap, begin_c = 0, 0  # where a step begins
@@ -86,9 +86,9 @@ def product(
             column = tap * channels + begin_c
             of_tap, c = tap, begin_c + step
             known = c < channels
-        at, exists = reached(first, e, i, j, of_tap, d, h, width, every, TAPS, D, TRANSPOSED, DEEP)
+        further, exists = reached(e, i, j, of_tap, d, h, width, every, TAPS, D, TRANSPOSED, DEEP)
         mask = inside[:, None] & exists & known[None, :]
-        xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
+        xs = tl.load(x + (further + c[None, :]), mask=mask, other=0.0)
         mask = known[:, None] & (o < outs)[None, :]
         ws = tl.load(weights + column, mask=mask, other=0.0)
         total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
@@ -126,15 +126,14 @@ def small_groups(
     known = o < every
     to = results(m, image, e, i, j, every, y_image, y_depth, y_row, y_column, SPREAD, DEEP)
     first, e, i, j = starts(image, e, i, j, d, h, width, S, P, TRANSPOSED, DEEP)
-    first *= size
     c = o if DEPTHWISE else o // outs * channels
+    x += (first * size)[:, None] + c[None, :]
     total = tl.zeros((BM, BN), WIDE)
     for tap in range(COUNT):
-        at, exists = reached(first, e, i, j, tap, d, h, width, size, TAPS, D, TRANSPOSED, DEEP)
-        at = x + at[:, None] + c[None, :]
+        further, exists = reached(e, i, j, tap, d, h, width, size, TAPS, D, TRANSPOSED, DEEP)
         mask = (inside & exists)[:, None] & known[None, :]
         for step in range(1 if DEPTHWISE else channels):
-            xs = tl.load(at + step, mask=mask, other=0.0)
+            xs = tl.load(x + (further + step), mask=mask, other=0.0)
             ws = tl.load(w + ((tap * channels + step) * every + o), mask=known, other=0.0)
             total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:

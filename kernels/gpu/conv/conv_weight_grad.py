@@ -77,12 +77,11 @@ def _part_product(
         inside = step < tl.minimum(left - done, BK).to(tl.int32)
         mask = inside[None, :] & (o < outs)[:, None]
         gs = tl.load(of_dy + done * (groups * outs), mask=mask, other=0.0)
-        at, exists = reached(
-            first[:, None], e[:, None], i[:, None], j[:, None], tap, d, h, width, size,
-            TAPS, D, False, DEEP,
-        )  # fmt: skip
+        further, exists = reached(
+            e[:, None], i[:, None], j[:, None], tap, d, h, width, size, TAPS, D, False, DEEP
+        )
         mask = inside[:, None] & exists & known[None, :]
-        xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
+        xs = tl.load(x + first[:, None] + (further + c[None, :]), mask=mask, other=0.0)
         total = tl.dot(gs, xs, total, input_precision=PRECISION, out_dtype=WIDE)
         first, e, i, j = advanced(first, e, i, j, d, h, width, od, oh, ow, size, BK, S, P, DEEP)
     rows = number * groups * outs + group * outs + o
@@ -123,8 +122,10 @@ def _part_small_groups(
         inside = step < tl.minimum(left - done, BK).to(tl.int32)
         mask = inside[:, None] & known[None, :]
         gs = tl.load(of_dy + done * every, mask=mask, other=0.0)
-        at, exists = reached(first, e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
-        xs = tl.load(x + at[:, None] + c[None, :], mask=mask & exists[:, None], other=0.0)
+        further, exists = reached(e, i, j, tap, d, h, width, size, TAPS, D, False, DEEP)
+        xs = tl.load(
+            x + first[:, None] + (further + c[None, :]), mask=mask & exists[:, None], other=0.0
+        )
         total += gs.to(WIDE) * xs.to(WIDE)
         first, e, i, j = advanced(first, e, i, j, d, h, width, od, oh, ow, size, BK, S, P, DEEP)
     at = (number * every + o) * tl.num_programs(1) + tl.program_id(1)

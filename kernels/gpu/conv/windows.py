@@ -111,16 +111,14 @@ def advanced(
 
 @triton.jit
 def reached(
-    first, c, a, b, tap, d, h, width, size,
+    c, a, b, tap, d, h, width, size,
     TAPS: tl.constexpr, D: tl.constexpr, TRANSPOSED: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
-    """(the offset of the input position that a tap reads for an output, whether it exists), where
-    a position has `size` elements.
-
-    `first` is the offset of the windows' first taps, and c, a, b are their depths, rows, columns.
+    """(how far what a tap reads is from what the first tap reads, whether it exists), for windows
+    with these depths, rows and columns of their first taps; a position has `size` elements.
     """
     further, to_c, to_a, to_b = offset_of(tap, h, width, TAPS, D, TRANSPOSED)
-    return first + further * size, exist(c + to_c, a + to_a, b + to_b, d, h, width, DEEP)
+    return further * size, exist(c + to_c, a + to_a, b + to_b, d, h, width, DEEP)
 
 
 @triton.jit
