@@ -226,14 +226,7 @@ def test_an_entry_that_is_a_case_already_adds_nothing_to_it(plain, table):
 @pytest.mark.slow
 def test_the_command_compiles_them(table, capfd):
     """And asks for a budget of them, if this is the compiler that the budget is of."""
-    options = [
-        "--table",
-        str(table),
-        "--match",
-        "True,half,False,None,None,64,64,32",
-        "--processes",
-        "1",
-    ]
+    options = ["--table", str(table), "--match", "True,half,None,None,64,64,32", "--processes", "1"]
     status = command.main(options)
     said = capfd.readouterr().out
     assert "entries for sm_89 are not compiled here" in said

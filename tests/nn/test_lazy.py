@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from torch_features import is_new
+from torch_oracle import is_new
 
 import onefold as flow
 from onefold import nn

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 import torch
-from torch_features import is_new
+from torch_oracle import is_new
 
 import onefold as flow
 from onefold.errors import OnefoldRuntimeError

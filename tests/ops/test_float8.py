@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_features import SCALED_MM_BY_RECIPES
+from torch_oracle import SCALED_MM_BY_RECIPES
 
 import onefold as flow
 from onefold.engine.interpreter import grad_mode

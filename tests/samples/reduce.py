@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch_features import differentiates
+from torch_oracle import differentiates
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names

@@ -2,7 +2,7 @@
 
 import torch
 from torch.nn import functional
-from torch_features import differentiates
+from torch_oracle import differentiates
 
 from onefold.testing import I, Sample, T
 

@@ -359,27 +359,6 @@ def test_tiles_by_descriptors(layout, dtype):
     assert error(y, exact) < 8 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("specialized", [0, 1])
-def test_parts_of_a_sum_by_descriptors(specialized):
-    a, b = (make(70, size, dtype=torch.bfloat16) for size in (48, 72))
-    p, nothing = gemm_operands.pair(a.t(), b), gemm.NOTHING
-    with poisoned_memory():
-        parts = torch.empty(3, 48, 72)
-        tile = Tile(16, 32, 16, 4, 2, specialized)
-        gemm_tma.run(p, parts, nothing.args(72), nothing.form, "half", tile, 4, span=32)
-    for part, (x, y) in zip(parts, zip(a.split(32), b.split(32), strict=True), strict=True):
-        torch.testing.assert_close(part.double(), x.double().t() @ y.double(), rtol=1e-5, atol=1e-5)
-
-
-def test_parts_of_a_sum_by_descriptors_have_whole_tiles(monkeypatch):
-    monkeypatch.setattr(gemm_tma, "INTERPRETED", False)
-    monkeypatch.setattr(gemm_tma, "_processors", lambda device: 132)
-    for m, suits in ((768, True), (760, False)):
-        a, b = (torch.empty(65536, size, dtype=torch.bfloat16) for size in (m, 768))
-        p, y = gemm_operands.pair(a.t(), b), torch.empty(2, m, 768)
-        assert gemm_tma.suit(p, y, "half", Tile(128, 256, 64, 8, 4), True) is suits
-
-
 def test_the_precision_of_float32_is_that_of_torch():
     kept = torch.get_float32_matmul_precision()
     try:

@@ -143,10 +143,7 @@ def _make(p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, cut: tuple[i
     if parts > 1:
         wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
         scratch = torch.empty((parts, *y.shape), dtype=wide, device=y.device)
-        if descriptors.suit(p, scratch, kind, tile, True):
-            descriptors.run(p, scratch, NOTHING.args(p.n), NOTHING.form, kind, tile, span=span)
-        else:
-            _launch(p, scratch, NOTHING, kind, tile, parts, span)
+        _launch(p, scratch, NOTHING, kind, tile, parts, span)
         sum_parts(scratch, y, p.m, p.n, end)
     elif descriptors.suit(p, y, kind, tile):
         descriptors.run(p, y, end.args(p.n), end.form, kind, tile)

@@ -163,7 +163,7 @@ def parts_of(
 def _parts(p: Product, kind: str, tile: Tile) -> int:
     """The number of parts with the least modelled time, if that is much less than of one part.
 
-    Parts need memory.
+    Parts need memory, and are not copied by TMA: on an H200 that took 2 to 5% longer.
     """
     worth = p.k // (_LEAST_STEPS * tile.k)
     fit = _MOST_PROGRAMS // (count(p.m, p.n, tile) * p.batches)

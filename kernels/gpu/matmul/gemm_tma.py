@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch.aot_cases import Case, tensors
-from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED, Kernel
 from ..launch.launch_trace import Argument, aligned, before_launch
 from .gemm_config import Tile
@@ -85,13 +84,12 @@ def _finish(
 
 @Kernel
 def _persistent(
-    a, b, y, bias, x, z, kept, m, n, k, a_step, b_step, span, x_row, z_row,
-    A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr, SPLIT: tl.constexpr,
+    a, b, y, bias, x, z, kept, m, n, k, a_step, b_step, x_row, z_row,
+    A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
     CHAIN: tl.constexpr, ROUND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     PARTS: tl.constexpr, AT_ONCE: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """With SPLIT y has a product for each `span` terms of the sum, and m is a multiple of BM."""
     if A_T:
         of_a = tl.make_tensor_descriptor(a, [k, m], [a_step, 1], [BK, BM])
     else:
@@ -100,34 +98,25 @@ def _persistent(
         of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
     else:
         of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
-    count = tl.cdiv(m, BM) * tl.cdiv(n, BN)
-    length, parts = k, 1
-    if SPLIT:
-        length, parts = span, tl.cdiv(k, span)
-    of_y = tl.make_tensor_descriptor(y, [m * parts, n], [n, 1], [BM, BN // PARTS])
+    of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // PARTS])
+    tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
     for tile in tl.range(
-        tl.program_id(0), count * parts, tl.num_programs(0),
+        tl.program_id(0), tiles, tl.num_programs(0),
         flatten=SPECIALIZE == 0, warp_specialize=SPECIALIZE,
     ):  # fmt: skip
-        part = 0
-        if SPLIT:
-            part, tile = tile // count, tile % count
         tile_m, tile_n = place(tile, m, n, BM, BN, GROUP)
         first_m, first_n = tile_m * BM, tile_n * BN
-        start = part * length
         total = tl.zeros((BM, BN), tl.float32)
-        # Beyond the end of the sum there are zeros.
-        for done in range(0, length, BK):
+        for done in range(0, k, BK):
             if A_T:
-                u = of_a.load([start + done, first_m]).T
+                u = of_a.load([done, first_m]).T
             else:
-                u = of_a.load([first_m, start + done])
+                u = of_a.load([first_m, done])
             if B_T:
-                v = of_b.load([first_n, start + done]).T
+                v = of_b.load([first_n, done]).T
             else:
-                v = of_b.load([start + done, first_n])
+                v = of_b.load([done, first_n])
             total = tl.dot(u, v, total, input_precision="tf32" if KIND == "tf32" else "ieee")
-        first_m += part * m
         _finish(
             total, of_y, y, bias, x, z, kept, m, n, x_row, z_row, first_m, first_n,
             CHAIN, ROUND, BM, BN, PARTS, AT_ONCE,
@@ -161,11 +150,9 @@ def may_copy(kind: str, tile: Tile) -> bool:
     return kind in ("half", "tf32") and tile.m >= 64 and tile.n >= 64
 
 
-def suit(p: Pair, y: Tensor, kind: str, tile: Tile, split: bool = False) -> bool:
+def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     """Whether to use TMA for these operands."""
     if INTERPRETED or p.batches != 1 or not may_copy(kind, tile):
-        return False
-    if split and p.m % tile.m:  # a tile would reach into the next part
         return False
     if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
         return False
@@ -193,40 +180,32 @@ def _parts(tile: Tile, reads: bool) -> int:
     return 4 if reads and (tile.n > 128 or tile.resident > 1) else 2
 
 
-def _stages(tile: Tile, parts: int, operand: int, others: int, split: bool) -> int:
+def _stages(tile: Tile, parts: int, operand: int, others: int) -> int:
     """The tile's stages, or as many as fit beside a part of the results.
 
-    The sizes are those of an element of the operands, and of the results with what is added. But
-    for sm_90 the compiler needs room for all float32 results of a sum's part.
+    The sizes are those of an element of the operands, and of the results with what is added.
     """
-    if split and architecture() != "sm_90":
-        parts = 1
     left = _SHARED // max(tile.resident, 1) - tile.m * (tile.n // parts) * others
     return max(1, min(tile.stages, left // ((tile.m + tile.n) * tile.k * operand)))
 
 
 def run(
     p: Pair, y: Tensor, args: tuple[Argument, ...], out: tuple[object, ...], kind: str, tile: Tile,
-    programs: int = 0, span: int = 0,
+    programs: int = 0,
 ) -> None:  # fmt: skip
-    """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`.
-
-    With a `span` y has the parts of a sum, of so many terms each.
-    """
+    """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
     give_scratch()
     x = args[1]
     size = x.element_size() if isinstance(x, Tensor) else 0
-    splits = y.shape[0] if span else 1
-    parts = _parts(tile, size > 0 or out[0] is not None or span > 0)
+    parts = _parts(tile, size > 0 or out[0] is not None)
     programs = programs or max(tile.resident, 1) * _processors(p.a.device.index)
     _persistent.launch(
-        (min(count(p.m, p.n, tile) * splits, programs),),
-        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, span, *args[4:]),
+        (min(count(p.m, p.n, tile), programs),),
+        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
         (
             p.a_columns,
             p.b_columns,
             kind,
-            span > 0,
             *out,
             tile.m,
             tile.n,
@@ -237,26 +216,26 @@ def run(
             tile.specialized,
         ),
         warps=tile.warps,
-        stages=_stages(tile, parts, p.a.element_size(), y.element_size() + size, span > 0),
+        stages=_stages(tile, parts, p.a.element_size(), y.element_size() + size),
         resident=tile.resident,
     )
 
 
 def case(
-    dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False, adds: bool = False,
-    split: bool = False, targets: tuple[str, ...] = ("sm_90", "sm_100"),
-) -> Case:  # fmt: skip
+    dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False, adds: bool = False
+) -> Case:
     """The compiled form of a tile, on GPUs with TMA; one that `adds` reads a float32 y, too."""
     given = f"*{dtype}" if chain else None
-    y, x = ("*fp32" if adds or split else f"*{dtype}", "*fp32" if adds else given)
-    parts = _parts(tile, chain or adds or split)
-    types = (*tensors(dtype, "a", "b"), y, given, x, None, given, *("i32",) * 8)
+    y, x = ("*fp32", "*fp32") if adds else (f"*{dtype}", given)
+    parts = _parts(tile, chain or adds)
+    types = (*tensors(dtype, "a", "b"), y, given, x, None, given, *("i32",) * 7)
     constants = (
-        layout[0] == "t", layout[1] == "t", kind, split,
+        layout[0] == "t", layout[1] == "t", kind,
         *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
         tile.m, tile.n, tile.k, GROUP_OF_ROWS, parts, _AT_ONCE * chain, tile.specialized,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
+    targets = ("sm_90", "sm_100")
     return Case(
         _persistent, types, constants, tile.warps, tile.stages, True, tile.resident, targets, why
     )
@@ -271,9 +250,4 @@ CASES = [
     case("bf16", "half", Tile(128, 256, 64, 4, 4, specialized=1)),
     case("bf16", "half", _LARGE._replace(stages=3), "tn", adds=True),
     case("bf16", "half", Tile(128, 128, 64, 8, 4), "tn", adds=True),
-    case("bf16", "half", _LARGE, "tn", split=True, targets=("sm_90",)),
-    case("bf16", "half", _LARGE._replace(stages=2), "tn", split=True, targets=("sm_100",)),
-    case("bf16", "half", Tile(128, 128, 64, 8, 4), "tn", split=True),
-    case("bf16", "half", Tile(64, 64, 64, 4, 4), "tn", split=True),
-    case("fp32", "tf32", Tile(128, 128, 32, 8, 4), "tn", split=True),
 ]
