@@ -10,9 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..launch.aot_cases import Case, per_maker
 from ..launch.configs import architecture, config
-from ..launch.jit_kernel import Kernel
 from ..launch.launch_trace import guarded
 from ..matmul import gemm_config
 from ..matmul.gemm_config import DEEP, Tile, shape_class
@@ -180,17 +178,6 @@ def tiles_allowed(kind: str, p: Products) -> list[Tile]:
                     for stages in (2, 3, 4)
                 ]
     return list(dict.fromkeys(found))
-
-
-def forms(
-    kernel: Kernel, types: tuple[str | None, ...], constants: tuple[object, ...], tile: Tile
-) -> list[Case]:
-    """The compiled forms of a tile, whose sizes are the last constants."""
-    constants = (*constants, *tile[:3])
-    if tile.m * tile.n > 128 * 128:
-        why = "the rule has these tiles on new GPUs only"
-        return [Case(kernel, types, constants, tile.warps, tile.stages, targets=DEEP, why=why)]
-    return per_maker(kernel, types, constants, tile.warps, tile.stages, min(tile.stages, 2))
 
 
 # What the rule chooses, by kind, and on new GPUs for large products.

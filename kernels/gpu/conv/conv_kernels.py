@@ -21,6 +21,7 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile
+from ..matmul.gemm_tiles import forms_of_tile
 from ..pointwise.channels_last import dense, empty, turned
 from ..pointwise.copy_kernels import contiguous, reshape
 from ..reduce.reduction_tiles import cdiv
@@ -36,7 +37,6 @@ from .conv_geometry import (
     Volumes,
     as_volumes,
     blank,
-    forms,
     kind_of,
     small_tile,
     three,
@@ -288,7 +288,8 @@ def _cases(
     """The compiled forms of a tile."""
     dtype, precision = TYPES[kind]
     types = (*[f"*{dtype}"] * 4, *_NUMBERS)
-    return forms(product, types, (*window, False, precision), Tile(**config))
+    tile = Tile(**config)
+    return forms_of_tile(product, types, (*window, False, precision, *tile[:3]), tile)
 
 
 _SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))

@@ -16,6 +16,7 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, parts_of
+from ..matmul.gemm_tiles import forms_of_tile
 from ..pointwise.channels_last import dense
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from . import one_product
@@ -28,12 +29,11 @@ from .conv_geometry import (
     Sizes,
     Triple,
     Volumes,
-    forms,
     kind_of,
     small_tile,
     tile_of,
 )
-from .windows import advanced, positions, reached, starts
+from .windows import advanced, reached, starts_of_part
 
 _MANY = 2048  # programs, whose loads wait for each other
 
@@ -65,11 +65,9 @@ def _part_product(
         known = c < channels
     size = groups * channels
     step = tl.arange(0, BK)
-    begin = number * part
-    left = tl.minimum(part, places - begin)
-    m, _, image, e, i, j = positions(begin, places, od, oh, ow, DEEP, BK)
-    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, False, DEEP)
-    first *= size
+    m, left, first, e, i, j = starts_of_part(
+        number, part, places, d, h, width, od, oh, ow, size, S, P, DEEP, BK
+    )
     of_dy = dy + (m * (groups * outs))[None, :] + (group * outs + o)[:, None]
     x += group * channels
     total = tl.zeros((BN, BC), WIDE)
@@ -111,11 +109,9 @@ def _part_small_groups(
         c = o // outs * channels + tap % channels
         tap = tap // channels
     step = tl.arange(0, BK)
-    begin = number * part
-    left = tl.minimum(part, places - begin)
-    m, _, image, e, i, j = positions(begin, places, od, oh, ow, DEEP, BK)
-    first, e, i, j = starts(image, e, i, j, d, h, width, S, P, False, DEEP)
-    first *= size
+    m, left, first, e, i, j = starts_of_part(
+        number, part, places, d, h, width, od, oh, ow, size, S, P, DEEP, BK
+    )
     of_dy = dy + (m * every)[:, None] + o[None, :]
     total = tl.zeros((BK, BN), WIDE)
     for done in range(0, left, BK):
@@ -213,7 +209,8 @@ def cases(
     dtype, precision = TYPES[kind]
     parts = "*fp64" if kind == "double" else "*fp32"
     types = (f"*{dtype}", f"*{dtype}", parts, *_NUMBERS)
-    return forms(_part_product, types, (*window, False, precision), Tile(**config))
+    tile = Tile(**config)
+    return forms_of_tile(_part_product, types, (*window, False, precision, *tile[:3]), tile)
 
 
 _BF16 = ("*bf16", "*bf16", "*fp32", *_NUMBERS)

@@ -43,7 +43,7 @@ def _rows(x: Tensor) -> Tensor:
 
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, transposed: bool, y: Tensor) -> Tensor:
     """Compute the convolution into y, which is channels-last."""
-    matrix = contiguous(w).view(w.shape[:2])
+    matrix = w.view(w.shape[:2])
     end = Epilogue(bias=bias)
     product(_rows(x), matrix if transposed else matrix.t(), end, out=_rows(y))
     return y

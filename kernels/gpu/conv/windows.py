@@ -72,8 +72,22 @@ def exist(c, a, b, d, h, width, DEEP: tl.constexpr):
 
 
 @triton.jit
+def starts_of_part(
+    number, part, places, d, h, width, od, oh, ow, size, S: tl.constexpr, P: tl.constexpr,
+    DEEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(the first positions of a part, how many it has, the offsets of their windows' first taps in
+    an input with `size` elements for each position, their depths, rows and columns).
+    """
+    begin = number * part
+    m, _, image, e, i, j = positions(begin, places, od, oh, ow, DEEP, BLOCK)
+    first, c, a, b = starts(image, e, i, j, d, h, width, S, P, False, DEEP)
+    return m, tl.minimum(part, places - begin), first * size, c, a, b
+
+
+@triton.jit
 def _moved(place, distance, end, whole):
-    """(a place further along a dim, whether that is beyond its end); it goes on at the begin."""
+    """(a place further along a dim, which begins again at its end; whether it did)."""
     place += distance
     over = place >= end
     return tl.where(over, place - whole, place), over

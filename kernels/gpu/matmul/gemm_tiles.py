@@ -178,6 +178,16 @@ def cases(
     return per_maker(tiles, types, constants, tile.warps, tile.stages, on_amd)
 
 
+def forms_of_tile(
+    kernel: Kernel, types: tuple[str | None, ...], constants: tuple[object, ...], tile: Tile
+) -> list[Case]:
+    """The compiled forms of a kernel that has the largest tile on GPUs of `DEEP` alone."""
+    if tile.m * tile.n > 128 * 128:
+        why = "on other GPUs this tile needs more registers than there are"
+        return [Case(kernel, types, constants, tile.warps, tile.stages, targets=DEEP, why=why)]
+    return per_maker(kernel, types, constants, tile.warps, tile.stages, min(tile.stages, 2))
+
+
 _LARGE = Tile(128, 256, 64, 8, 3)
 _DEEP = "four stages fit there, and are the default"
 _MIDDLE = Tile(128, 128, 64, 8, 3)

@@ -12,14 +12,14 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import grouped_ref as reference
-from ..launch.aot_cases import Case, per_maker
+from ..launch.aot_cases import Case
 from ..launch.configs import architecture
 from ..launch.jit_kernel import Kernel
 from ..reduce.reduction_tiles import TRITON, cdiv, power_of_2, wide_of
 from .gemm import left_out
 from .gemm_config import DEEP, Tile, by_rule, kind_of
 from .gemm_operands import dense
-from .gemm_tiles import GROUP_OF_ROWS, place
+from .gemm_tiles import GROUP_OF_ROWS, forms_of_tile, place
 
 # Left to torch: complex numbers and bools, for which `left_out` says why.
 
@@ -189,10 +189,7 @@ def _cases(kernel: Kernel, dtype: str, kind: str, t: Tile, columns: bool = False
     types = (f"*{dtype}",) * 3 + ("*i32",) + ("i32?",) + ("i32",) * (numbers - 1)
     wide = torch.float64 if kind == "double" else torch.float32
     form = _form(kind, wide, 127, t, True, not columns)
-    if t.n > 128:
-        why = "the rule has this tile on new GPUs only"
-        return [Case(kernel, types, form, t.warps, t.stages, targets=DEEP, why=why)]
-    return per_maker(kernel, types, form, t.warps, t.stages, min(t.stages, 2))
+    return forms_of_tile(kernel, types, form, t)
 
 
 _LARGE, _MIDDLE, _SMALL = Tile(128, 256, 64, 8, 3), Tile(128, 128, 64, 8, 3), Tile(64, 64, 64, 4, 3)
