@@ -17,7 +17,8 @@ from .amp_rules import DTYPES, PROMOTING, in_mixed_precision
 from .autograd_tape import Leaf
 from .dispatcher import PACKED, arity
 from .interpreter import Interpreter, Through, using
-from .kept_cast import used
+from .kept_cast import keep_low_copy, low_copy, used
+from .meta import Meta
 from .names import names
 from .op import Op
 from .parameter_casts import ParameterCasts
@@ -57,7 +58,19 @@ class Autocast(Through):
 
     def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
         with using(self.inner):
-            return call(*(self._cast(call, op, args) if isinstance(op, Op) else args))
+            if not isinstance(op, Op):
+                return call(*args)
+            args = self._cast(call, op, args)
+            if op.with_low_copy is not None and (dtype := self._low_dtype(args[0].meta)):
+                made: R = _with_low_copy(op.with_low_copy, op.num_outputs, args, dtype)
+                return made
+            return call(*args)
+
+    def _low_dtype(self, x: Meta) -> torch.dtype | None:
+        """The dtype that products want of what is made of `x`, if a kernel can write that too."""
+        if not self.caches or self.inner is not None or x.dtype is not torch.float32:
+            return None
+        return self.dtypes.get(x.device_type) if self.casts.uses_triton(x) else None
 
     def dtype_of_products(self, device_type: str) -> torch.dtype | None:
         return self.dtypes.get(device_type)
@@ -94,13 +107,22 @@ class Autocast(Through):
 
     def _cast_of_result(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """The cast of a tensor that is no parameter, which several ops in a row may want."""
+        if (kept := low_copy(x, dtype)) is not None:
+            return kept
         last = self._last
-        if last is not None and last.is_of(x, dtype):
-            last.cast.shared = True
-            return used(last.cast, x)
-        made: Tensor = names.cast(x, dtype)
-        self._last = _LastCast(ref(x), x.version, made)
-        return made
+        if last is None or not last.is_of(x, dtype):
+            with interpreter.grad_mode(False):
+                last = self._last = _LastCast(ref(x), x.version, names.cast(x, dtype))
+        return used(last.cast, x)
+
+
+def _with_low_copy(
+    call: Callable[..., tuple[Tensor, ...]], count: int, args: tuple[Any, ...], dtype: torch.dtype
+) -> Any:
+    """What an op of `count` outputs gives, with the cast that a product would make of the first."""
+    y, low, *others = call(*args, dtype)
+    keep_low_copy(y, low)
+    return y if count == 1 else (y, *others)
 
 
 class autocast:

@@ -20,6 +20,7 @@ from ..errors import (
 )
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
+from .kept_cast import added
 from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function
@@ -246,7 +247,7 @@ def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
 def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of what `edge` stands for."""
     if (current := interpreter.get_current()) is None:
-        return tensor_ops.add(grad, other)
+        return added(edge, grad, other)
     with current.adding(edge):
         return tensor_ops.add(grad, other)
 

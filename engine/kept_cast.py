@@ -1,11 +1,11 @@
-"""Casts on the tape: the use of one that was made before, and the gradients that casts want."""
+"""Casts on the tape: those made before or with a tensor, and the gradients that casts want."""
 
 from __future__ import annotations
 
 import torch
 
 from . import interpreter
-from .autograd_tape import Node
+from .autograd_tape import Edge, Node
 from .meta import Meta
 from .names import names
 from .op import Gradients, Needs
@@ -31,6 +31,51 @@ def used(cast: Tensor, x: Tensor) -> Tensor:
     if x.node is not None and interpreter.is_grad_enabled():
         y.node = Node(KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
     return y
+
+
+def keep_low_copy(x: Tensor, cast: Tensor) -> None:
+    """Let a tensor know its cast to a lower precision, which the same kernel wrote."""
+    x._low_copy = cast, x.shards, x.version
+
+
+def low_copy(x: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """The cast of `x` that was made with it, with a place of its own on the tape."""
+    kept = getattr(x, "_low_copy", None)
+    if kept is None:
+        return None
+    cast, shards, version = kept
+    current = cast.dtype is dtype and shards is x.shards and version == x.version
+    return used(cast, x) if current else None
+
+
+def added(edge: Edge, a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two gradients of what `edge` stands for.
+
+    Where it is cast next, the kernel that adds writes the cast too.
+    """
+    dtype = _dtype_of_addend(edge)
+    meta = a.meta
+    alike = meta is b.meta and not meta.partial
+    if dtype is None or not alike or interpreter.is_grad_enabled():
+        total: Tensor = names.add(a, b)
+        return total
+    total, cast = names.add_and_low_copy(a, b, dtype)
+    keep_low_copy(total, cast)
+    return total
+
+
+def _dtype_of_addend(edge: Edge) -> torch.dtype | None:
+    """The dtype to which an addition on the tape casts its gradient for one of its operands."""
+    if type(edge) is not Node or edge.op.name != "add" or not edge.args:
+        return None
+    y = edge.meta
+    assert isinstance(y, Meta)
+    for parent, x in zip(edge.parents, edge.args, strict=False):
+        if parent is None or type(x) is not Meta or x.dtype is y.dtype or x.shape != y.shape:
+            continue
+        if x.is_floating and x.dtype.itemsize < y.dtype.itemsize:
+            return x.dtype
+    return None
 
 
 def wider_dtype(need: object) -> torch.dtype | None:

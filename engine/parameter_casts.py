@@ -16,6 +16,7 @@ from ..kernels import optim_ref
 from ..kernels.select import pick, uses_triton
 from . import interpreter
 from .autograd_tape import Leaf
+from .meta import Meta
 from .names import names
 from .tensor import Shards, Tensor, from_shards
 
@@ -59,7 +60,7 @@ class ParameterCasts:
         kept = self._kept.get(key)
         if kept is None or not kept.is_current:
             params = [param]
-            if not observed and self._uses_triton(param.meta.device_type):
+            if not observed and self.uses_triton(param.meta):
                 params += self._due_with(param, leaf, dtype)
             if len(params) > 1:
                 parts = [each.shards[0] for each in params]
@@ -76,10 +77,11 @@ class ParameterCasts:
             kept = self._kept[key]
         return kept.cast
 
-    def _uses_triton(self, device_type: str) -> bool:
-        found = self._triton.get(device_type)
+    def uses_triton(self, x: Meta) -> bool:
+        """Whether Triton does the work on the device of such a tensor."""
+        found = self._triton.get(x.device_type)
         if found is None:
-            found = self._triton[device_type] = uses_triton(device_type)
+            found = self._triton[x.device_type] = uses_triton(x.device_type)
         return found
 
     def _due_with(self, param: Tensor, leaf: Leaf, dtype: torch.dtype) -> list[Tensor]:

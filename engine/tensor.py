@@ -103,7 +103,7 @@ class Tensor(TensorAttributes):
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_step", "_view", "_views",
+        "__weakref__", "_base", "_low_copy", "_step", "_view", "_views",
         "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 
@@ -112,6 +112,7 @@ class Tensor(TensorAttributes):
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
     version: int  # the number of its last in-place change (`interpreter.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
+    _low_copy: tuple[Tensor, Shards, int]  # set where a cast was made with it; see `kept_cast`
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
     _step: ViewStep

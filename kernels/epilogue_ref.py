@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from . import matmul_ref
@@ -44,13 +43,3 @@ def in_parts(
         return (result, value) if kept else result
 
     return run
-
-
-def mm_tn_widened(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """`a.T @ b` for matrices, rounded to their dtype and then cast to a wider one."""
-    return matmul_ref.mm_tn(a, b).to(dtype)
-
-
-def rows_tn_widened(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """The (m, n) sum over all rows of a[..., m] * b[..., n], rounded and cast in the same way."""
-    return matmul_ref.rows_tn(a, b).to(dtype)

@@ -101,7 +101,8 @@ class LayerNormWithStatsGrad(NormGradOp):
     kernel = staticmethod(kernels.layer_norm_with_stats_grad)
 
 
-_layer_norm_with_stats = several_of(LayerNormWithStats(), "x weight bias", only_first=True)
+LAYER_NORM_WITH_STATS = LayerNormWithStats()
+layer_norm_with_stats = several_of(LAYER_NORM_WITH_STATS, "x weight bias", only_first=True)
 _layer_norm_with_stats_grad = several_of(LayerNormWithStatsGrad(), "dy x weight mean rstd")
 
 
@@ -129,5 +130,5 @@ def layer_norm(
         and bias is not None
         and _fits(input.meta, weight.meta, bias.meta)
     ):
-        return _layer_norm_with_stats(input, weight, bias, normalized_shape, eps)[0]
+        return layer_norm_with_stats(input, weight, bias, normalized_shape, eps)[0]
     return layer_norm_plain(input, weight, bias, normalized_shape, eps)

@@ -10,6 +10,8 @@ import torch
 
 from ...errors import ShapeError
 from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_ref as sums
+from ...kernels.pointwise_chain_ref import At, Chain, Link
+from ...kernels.pointwise_ref import cast as cast_kernel
 from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
 from ..kept_cast import is_kept, wider_dtype
@@ -118,30 +120,30 @@ class Product(MatrixOp):
         elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
             return _vector_vjp(needs, dy, a, b)
         elif form == "nn" and len(b.meta.shape) == 2:
-            da = needs[0] and product_nt(dy, b)
-            return da, needs[1] and _for_weight(rows_tn, needs[1], a, dy)
+            da = needs[0] and _as_wanted(product_nt, needs[0], dy, b)
+            return da, needs[1] and _as_wanted(rows_tn, needs[1], a, dy)
         else:
             nn, nt, tn = matmul, product_nt, product_tn
         da = db = None
+        wanted = needs if nn is mm else (None, None)  # others are summed over batch dims first
         if needs[0]:
-            da = nt(dy, b) if form == "nn" else nn(dy, b) if form == "nt" else nt(b, dy)
+            product = nn if form == "nt" else nt
+            da = _as_wanted(product, wanted[0], *((b, dy) if form == "tn" else (dy, b)))
         if needs[1]:
-            if form == "tn":
-                db = nn(a, dy)
-            else:
-                db = _for_weight(tn, needs[1], *((a, dy) if form == "nn" else (dy, a)))
+            product = nn if form == "tn" else tn
+            db = _as_wanted(product, wanted[1], *((dy, a) if form == "nt" else (a, dy)))
         if nn is not mm:
             da = None if da is None else sum_to(da, a.meta)
             db = None if db is None else sum_to(db, b.meta)
         return da, db
 
 
-def _for_weight(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
-    """The product that is the gradient of a weight, in the dtype that a kept cast wants.
+def _as_wanted(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
+    """The product that is a gradient, in the dtype that a kept cast wants.
 
     In graphs there are none of these, and casts are fused.
     """
-    widened = _WIDENED.get(product) if is_kept(need) else None
+    widened = WIDENED.get(product) if is_kept(need) else None
     return product(a, b) if widened is None else widened(a, b, wider_dtype(need))
 
 
@@ -194,14 +196,14 @@ class RowsProduct(MatrixOp):
 class Widened(Op):
     """A product, rounded to the dtype of its operands and written in a wider one.
 
-    So the gradient of a weight that was cast needs no cast of its own.
+    So the gradient of what was cast needs no cast of its own.
     """
 
     attributes = CastAttributes
     order: Order = "made"
 
-    def __init__(self, product: Product | RowsProduct, kernel: Kernel) -> None:
-        super().__init__(kernel.__name__, kernel)
+    def __init__(self, product: Product | RowsProduct) -> None:
+        super().__init__(f"{product.name}_widened")
         self.product = product
 
     def deduce(self, a: Meta, b: Meta, attrs: CastAttributes) -> Meta | None:
@@ -215,6 +217,15 @@ class Widened(Op):
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return self.product.flops(inputs, outputs)
+
+    def bind(self, local: Local, attrs: CastAttributes) -> Kernel:
+        chain = Chain(1, (Link(cast_kernel, (At(0), attrs.dtype)),), (1,))
+        picked = local.pick(epilogues.with_epilogue)
+        return local.around(picked, picked(self.product.reference, 2, chain, False))
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, attrs: CastAttributes
@@ -295,15 +306,15 @@ class Linear(MatrixOp):
         dx: object
         dw: object
         if len(x.meta.shape) == 2 and len(w.meta.shape) == 2:
-            dx = needs[0] and mm(dy, w)
-            dw = needs[1] and _for_weight(mm_tn, needs[1], dy, x)
+            dx = needs[0] and _as_wanted(mm, needs[0], dy, w)
+            dw = needs[1] and _as_wanted(mm_tn, needs[1], dy, x)
         elif len(w.meta.shape) == 1:
             dx, dw = _vector_vjp(needs, dy, x, w)
         elif len(x.meta.shape) == 1:
             dx, dw = needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
         else:
-            dx = needs[0] and matmul(dy, w)
-            dw = needs[1] and _for_weight(rows_tn, needs[1], dy, x)
+            dx = needs[0] and _as_wanted(matmul, needs[0], dy, w)
+            dw = needs[1] and _as_wanted(rows_tn, needs[1], dy, x)
         if bias is None or not needs[2]:
             return dx, dw
         if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
@@ -334,9 +345,14 @@ bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2"
 mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec", out=True))
 dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor", out=True))
 rows_tn = register_name("rows_tn", binary(RowsProduct()))
-mm_tn_widened = binary(Widened(Product(kernels.mm_tn, "tn"), epilogues.mm_tn_widened))
-rows_tn_widened = binary(Widened(RowsProduct(), epilogues.rows_tn_widened))
-_WIDENED: dict[Entry, Entry] = {mm_tn: mm_tn_widened, rows_tn: rows_tn_widened}
+WIDENED: dict[Entry, Entry] = {
+    mm: binary(Widened(Product(kernels.mm))),
+    mm_nt: binary(Widened(Product(kernels.mm_nt, "nt"))),
+    mm_tn: binary(Widened(Product(kernels.mm_tn, "tn"))),
+    matmul: binary(Widened(Product(kernels.matmul))),
+    product_nt: binary(Widened(Product(kernels.matmul_nt, "nt"))),
+    rows_tn: binary(Widened(RowsProduct())),
+}
 sum_rows = register_name("sum_rows", unary(RowsSum()))
 outer = register_name("outer", binary(Outer(), "vec2", out=True))
 _linear = ternary(Linear())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Gradients, Kernel, Metas, Needs, Op, required
+from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -41,14 +41,12 @@ class NormAttributes(NamedTuple):
 class NormOp(Op):
     """An op of x, weight and bias; its outputs after the first are statistics of rows."""
 
-    attributes = NormAttributes
+    attributes: Callable[..., Attributes] = NormAttributes
     order = "row-major"
     saves = (0, 1)
     flops_per_element = 6.0
 
-    def rule(
-        self, axis: Axis, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes
-    ) -> Rule:
+    def rule(self, axis: Axis, x: Meta, weight: Meta | None, bias: Meta | None, attrs: Arg) -> Rule:
         others = 2 - (weight, bias).count(None)
         found = [
             Signature((split(i), *(broadcast,) * others), (split(i),) * self.num_outputs)
@@ -241,8 +239,8 @@ def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else cast(x, dtype)
 
 
-layer_norm_plain = with_optionals(Norm(centred=True))
-_rms_norm = with_optionals(Norm(centred=False))
+LAYER_NORM, RMS_NORM = Norm(centred=True), Norm(centred=False)
+layer_norm_plain, rms_norm_plain = with_optionals(LAYER_NORM), with_optionals(RMS_NORM)
 layer_norm_grad = several(NormGrad(centred=True))
 _rms_norm_grad = several(NormGrad(centred=False))
 
@@ -271,4 +269,4 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     shape = as_shape(normalized_shape, "rms_norm")
-    return _rms_norm(input, weight, None, shape, eps)
+    return rms_norm_plain(input, weight, None, shape, eps)

@@ -13,6 +13,7 @@ from ...kernels import reduce_ref as kernels
 from .. import argument_types
 from ..convert import box
 from ..dispatcher import unary
+from ..kept_cast import low_copy
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Attributes, Gradients, Kernel, Local, Metas, Needs, Op, required
@@ -356,5 +357,6 @@ def sum_to(grad: Tensor, meta: Meta) -> Tensor:
     if mine.shape != meta.shape:
         grad = _sum_to(grad, mine.shape, meta.shape)
     if mine.dtype is not meta.dtype:
-        grad = cast(grad, meta.dtype)
+        made = low_copy(grad, meta.dtype)
+        grad = cast(grad, meta.dtype) if made is None else made
     return grad

@@ -2,8 +2,26 @@
 
 import torch
 
-from onefold.engine.ops.matmul import mm_tn_widened, rows_tn_widened
+from onefold.engine.names import names
+from onefold.engine.ops.matmul import WIDENED, product_nt
 from onefold.testing import I, Sample, T
+
+
+def rows_tn(a, b):
+    return torch.einsum("abm,abn->mn", a, b)
+
+
+def widened(product, function, *shapes):
+    """A product that is written in a wider dtype."""
+    entry = WIDENED[product]
+    return Sample(
+        entry.__name__,
+        (*(T(*shape, dtype=torch.float32) for shape in shapes), torch.float64),
+        call=entry,
+        torch=lambda a, b, dtype: function(a, b).to(dtype),
+        id=entry.__name__,
+        tol=1e-5,
+    )
 
 
 def of(name: str, *shapes: tuple[int, ...], **kwargs: object) -> Sample:
@@ -48,23 +66,15 @@ SAMPLES = [
     Sample(
         "rows_tn",
         (T(4, 3, 6), T(4, 3, 5)),
-        torch=lambda a, b: torch.einsum("abm,abn->mn", a, b),
+        torch=rows_tn,
         id="rows_tn",
     ),
-    Sample(
-        "mm_tn_widened",
-        (T(6, 4), T(6, 5), torch.float64),
-        call=mm_tn_widened,
-        torch=lambda a, b, dtype: (a.T @ b).to(dtype),
-        id="mm_tn_widened",
-    ),
-    Sample(
-        "rows_tn_widened",
-        (T(4, 3, 6), T(4, 3, 5), torch.float64),
-        call=rows_tn_widened,
-        torch=lambda a, b, dtype: torch.einsum("abm,abn->mn", a, b).to(dtype),
-        id="rows_tn_widened",
-    ),
+    widened(names.mm, torch.mm, (6, 4), (4, 5)),
+    widened(names.mm_nt, lambda a, b: a @ b.T, (6, 4), (5, 4)),
+    widened(names.mm_tn, lambda a, b: a.T @ b, (6, 4), (6, 5)),
+    widened(names.matmul, torch.matmul, (4, 3, 6), (6, 4)),
+    widened(product_nt, lambda a, b: a @ b.mT, (4, 3, 6), (5, 6)),
+    widened(names.rows_tn, rows_tn, (4, 3, 6), (4, 3, 5)),
     Sample("sum_rows", (T(4, 3, 6),), torch=lambda x: x.sum((0, 1)), id="sum_rows"),
     Sample("sum_rows", (T(5, 6),), torch=lambda x: x.sum(0), id="sum_rows"),
     of("linear", (6, 4), (5, 4), (5,)),

@@ -2,7 +2,37 @@
 
 import torch
 
+from onefold.engine.ops.layer_norm import LAYER_NORM_WITH_STATS
+from onefold.engine.ops.norm import LAYER_NORM, RMS_NORM, splits_rows_only
 from onefold.testing import Sample, T
+
+
+def torch_layer_norm(x, weight, bias, shape, eps):
+    return torch.layer_norm(x, shape, weight, bias, eps)
+
+
+def torch_rms_norm(x, weight, bias, shape, eps):
+    return torch.rms_norm(x, shape, weight, eps)
+
+
+def low(norm, function, *others):
+    """A norm that gives its result in a lower precision too."""
+    entry = norm.with_low_copy
+
+    def call(x, *args):
+        whole = splits_rows_only(x.meta, (4,)) and not x.meta.partial
+        # Statistics are kept where rows are whole.
+        return (entry if whole else LAYER_NORM.with_low_copy)(x, *args)[:2]
+
+    return Sample(
+        entry.__name__,
+        (T(6, 4), *others, (4,), 1e-5, torch.float32),
+        call=entry if norm.num_outputs == 1 else call,
+        torch=lambda *args: (y := function(*args[:-1]), y.detach().to(args[-1])),
+        id=entry.__name__,
+        tol=1e-6,
+    )
+
 
 SAMPLES = [
     Sample("layer_norm", (T(6, 4), (4,), T(4), T(4))),
@@ -23,4 +53,15 @@ SAMPLES = [
     Sample("rms_norm", (T(4, 3, 6), (3, 6), T(3, 6))),
     Sample("rms_norm", (T(6), (6,), T(6))),
     Sample("rms_norm", (T(6, 4, dtype=torch.float32), (4,), T(4, dtype=torch.float32)), tol=1e-5),
+    low(LAYER_NORM, torch_layer_norm, T(4), None),
+    low(LAYER_NORM, torch_layer_norm, T(4), T(4)),
+    low(LAYER_NORM_WITH_STATS, torch_layer_norm, T(4), T(4)),
+    low(RMS_NORM, torch_rms_norm, T(4), None),
+    Sample(
+        "add_and_low_copy",
+        (T(6, 4), T(6, 4), torch.float32),
+        torch=lambda a, b, dtype: (a + b, (a + b).to(dtype)),
+        grad=False,
+        tol=1e-6,
+    ),
 ]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ... import epilogue_ref as reference, matmul_ref as products
-from ...pointwise_chain_ref import At, Chain, Function, Link
-from ...pointwise_ref import cast
+from ...pointwise_chain_ref import Chain, Function
 from ...select import triton_kernel
 from ..pointwise.pointwise_chain_kernels import expression_of, one
 from ..pointwise.prologue import function_of
@@ -64,18 +61,3 @@ def _as_rows(x: Tensor, shape: Sequence[int]) -> Tensor | None:
     if x.shape == tuple(shape):
         return x.reshape(-1, shape[-1]) if x.is_contiguous() else None
     return x.reshape(shape[-1]) if x.ndim and x.numel() == x.shape[-1] == shape[-1] else None
-
-
-@cache
-def _widened(product: Function, dtype: torch.dtype) -> Callable[..., Any]:
-    return with_epilogue(product, 2, Chain(1, (Link(cast, (At(0), dtype)),), (1,)), False)
-
-
-def mm_tn_widened(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    made: Tensor = _widened(products.mm_tn, dtype)(a, b)
-    return made
-
-
-def rows_tn_widened(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    made: Tensor = _widened(products.rows_tn, dtype)(a, b)
-    return made
