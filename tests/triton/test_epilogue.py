@@ -85,11 +85,11 @@ def test_nan_stays():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["mm_tn", "rows_tn"])
-def test_widened_products_are_rounded_before(name, dtype):
-    product = getattr(matmul_ref, name)
+@pytest.mark.parametrize("product", [each for each in OPERANDS if each is not matmul_ref.linear])
+def test_widened_products_are_rounded_before(product, dtype):
     a, b = (torch.randn(shape).to(dtype) for shape in OPERANDS[product])
-    found = getattr(gpu, f"{name}_widened")(a, b, torch.float32)
+    widened = product, 2, Chain(1, (Link(pointwise_ref.cast, (At(0), torch.float32)),), (1,)), False
+    found = gpu.with_epilogue(*widened)(a, b)
     assert torch.equal(found, triton_kernel(product)(a, b).float())
-    wanted = getattr(epilogue_ref, f"{name}_widened")(a, b, torch.float32)
+    wanted = epilogue_ref.with_epilogue(*widened)(a, b)
     torch.testing.assert_close(found, wanted, rtol=torch.finfo(dtype).eps, atol=1e-2)

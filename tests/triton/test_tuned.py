@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from onefold.kernels.cross_entropy_ref import Classes
 from onefold.kernels.gpu.attention import attention_cases
 from onefold.kernels.gpu.conv import conv_kernels
 from onefold.kernels.gpu.launch import configs
@@ -63,7 +64,12 @@ def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
         "norm": lambda: norm_kernels.rms_norm(x, None, None, (71,), 1e-5),
         "norm_grad": lambda: norm_kernels.rms_norm_grad(x, x, None, (71,), 1e-5),
         "cross_entropy": lambda: cross_entropy_kernels.row_losses(x, target, -100),
-        "cross_entropy_grad": lambda: cross_entropy_kernels.row_losses_and_grad(x, target, -100),
+        "cross_entropy_grad": lambda: cross_entropy_kernels.cross_entropy_grad(
+            torch.ones(13), x, target, None, None, Classes(0, 71, -100, 0.0)
+        ),
+        "cross_entropy_and_grad": lambda: cross_entropy_kernels.row_losses_and_grad(
+            x, target, -100
+        ),
         "convolution": lambda: conv_kernels.convolution(image, w, None, *window),
         "convolution_weight_grad": lambda: conv_kernels.convolution_weight_grad(
             torch.randn(1, 19, 5, 5), image, (19, 16, 3, 3), *window

@@ -19,7 +19,17 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from .logits_grad import below, logits_grad, share_of
-from .reduction_tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
+from .reduction_tiles import (
+    NUMBERS,
+    TRITON,
+    Tiles,
+    cdiv,
+    first_of,
+    one_group,
+    power_of_2,
+    tiles,
+    wide_of,
+)
 from .reductions import reduce_dims
 from .row_configs import Shared, dense_or_none
 
@@ -29,6 +39,9 @@ from .row_configs import Shared, dense_or_none
 
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
+_MULTIPROCESSORS = 132  # of an H200
+_AT_ONCE = 5 * _MULTIPROCESSORS  # programs of `_WIDEST` elements and `_WARPS` warps
+_CACHED = 28 << 20  # bytes of rows that stay in its cache, beside what is written
 
 
 @Kernel
@@ -129,7 +142,22 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     return replace(t, warps=_WARPS if t.block == widest else t.fitting_warps)
 
 
+def _rule_of_both(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
+    """A row is read twice. The second time it is in the cache, if few rows are worked on at once.
+
+    How many are is known from the registers that each program needs on an H200.
+    """
+    rule = _rule(dtype, outer, n, inner)
+    width = n * dtype.itemsize
+    if not rule.rows or _AT_ONCE * width <= _CACHED:
+        return rule
+    block, warps = (8192, 16) if 2 * _MULTIPROCESSORS * width <= _CACHED else (16384, 32)
+    block = min(block // (dtype.itemsize // 2), power_of_2(n))
+    return replace(rule, kept_block=1, block=block, chunk=cdiv(n, block) * block, warps=warps)
+
+
 _SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_grad", _rule)
+_BOTH_SHARED = Shared("cross_entropy_and_grad", _rule_of_both)
 
 
 def _sizes(x: Tensor) -> tuple[Tensor, int, int, int]:
@@ -270,11 +298,11 @@ def whole_cross_entropy_and_grad(
 def _grad(
     dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
-    config: Config | None = None, t: Tiles | None = None,
+    config: Config | None = None, t: Tiles | None = None, into: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
     t = t or _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if into is None else into
     wide = wide_of(x.dtype)
     sums = _sums(target, weight, classes, wide, mean)
     pointers = (
@@ -315,12 +343,18 @@ def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
     return _losses(x, target, None, None, classes, "found", wide_of(x.dtype))
 
 
-def row_losses_and_grad(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """The loss of each row of logits, unrounded, and the gradient of their sum."""
+def row_losses_and_grad(
+    x: Tensor, target: Tensor, ignore_index: int, config: Config | None = None
+) -> tuple[Tensor, Tensor]:
+    """The loss of each row of logits, unrounded, and the gradient of their sum.
+
+    The gradient is written over the logits, which are in the cache, so it takes no room there.
+    """
     classes = Classes(0, x.shape[1], ignore_index, 0.0)
     check_targets(target, classes)
     losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
-    return losses, _grad(None, x, target, None, None, classes, "found", False, losses)
+    t = _BOTH_SHARED.of(x.dtype, *x.shape, 1, config)
+    return losses, _grad(None, x, target, None, None, classes, "found", False, losses, t=t, into=x)
 
 
 def target_weights(
@@ -362,6 +396,11 @@ _SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
 _NUMBERS = ("i32",) * 5 + ("i32?",)
 
 
+def _tuned_both(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows, target, _ = _call(x)
+    return lambda: row_losses_and_grad(rows, target, -100, config)[1]
+
+
 def _case(x: str, *tile: int, warps: int) -> Case:
     types = (x, "*i64", None, None, "*fp32", "*fp32", *_NUMBERS)
     return Case(_cross_entropy, types, ("found", False, 0.0, tl.float32, *tile), warps)
@@ -373,13 +412,21 @@ def _grad_case(x: str, *tile: int, warps: int) -> Case:
     return Case(logits_grad, types, (*constants, *tile), warps)
 
 
+def _both_case(x: str, *tile: int, warps: int) -> Case:
+    types = (x, None, "*i64", None, None, None, x, "*fp32", *_NUMBERS)
+    return Case(logits_grad, types, ("found", False, 0.0, False, False, tl.float32, *tile), warps)
+
+
 TUNED = [
     _SHARED.tuned(_SIZES, _tuned, lambda x, n, form, warps: [_case(x, *form, warps=warps)]),
     _GRAD_SHARED.tuned(
         _SIZES, _tuned_grad, lambda x, n, form, warps: [_grad_case(x, *form, warps=warps)]
     ),
+    _BOTH_SHARED.tuned(
+        _SIZES, _tuned_both, lambda x, n, form, warps: [_both_case(x, *form, warps=warps)]
+    ),
 ]
-_WIDE, _HALF = (tl.float32, True, 1, _WIDEST), (tl.float32, True, 1, _WIDEST // 2)
+_HALF = (tl.float32, True, 1, _WIDEST // 2)
 CASES = [
     case("*bf16", *tile, warps=warps)
     for case in (_case, _grad_case)
@@ -388,13 +435,15 @@ CASES = [
 _TARGETS = ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?")
 _PART = ("*fp32", "*i64", *("*fp32",) * 3, None, *_NUMBERS)
 _GIVEN = (*("*fp32",) * 2, "*i64", *("*fp32",) * 4, None, *_NUMBERS)
-_LOSSES = ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS)
 _ONCE = ("*bf16", None, "*i64", None, None, "*fp32", "*bf16", "*fp32", *_NUMBERS)
 CASES += [
     Case(_target_weights, _TARGETS, (True, 0.1, tl.float32, 1024)),
     Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
     Case(logits_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
-    Case(logits_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), _WARPS),
+    *[
+        _both_case("*bf16", True, 1, block, warps=warps)
+        for block, warps in ((_WIDEST, _WARPS), (8192, 16), (16384, 32))
+    ],
     Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
     Case(
         _totals,
