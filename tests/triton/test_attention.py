@@ -253,6 +253,19 @@ def assert_defined(h, form, seen, factors=1.0):
         assert error(mine, true) < limit
 
 
+@pytest.mark.parametrize("scale", [-2.0, -0.3, 0.0, 1e-30, 3.0])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_any_scale(scale, causal, masked):
+    """The kernel takes the greatest score of a row before it scales."""
+    mask = make(21, 40) > 0 if masked else None
+    expanded = None if mask is None else mask.expand(1, 2, 21, 40)
+    h = Heads(make(1, 2, 21, 8), make(1, 2, 40, 8), make(1, 2, 40, 8), expanded)
+    i, j = torch.arange(21)[:, None] + 19, torch.arange(40)[None, :]
+    seen = (j <= i) if causal else torch.ones(21, 40, dtype=torch.bool)
+    assert_defined(h, Form(Pairs(causal, scale, 0, 19)), seen if mask is None else seen & mask)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [2, 5, 30])
 def test_window(window, causal):

@@ -5,6 +5,7 @@ import torch
 from triton_harness import assert_matches_reference, flat
 
 from onefold.kernels import linear_cross_entropy_ref, select
+from onefold.kernels.gpu.reduce import cross_entropy_kernels
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -63,3 +64,37 @@ def test_against_torch():
     exact.backward()
     for found, wanted in ((loss, exact.detach()), (dx, x.grad), (dw, w.grad)):
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "classes", "block", "warps"),
+    [
+        ("sm_90", torch.bfloat16, 16384, 4096, 4),
+        ("sm_90", torch.bfloat16, 50304, 8192, 16),
+        ("sm_90", torch.bfloat16, 128256, 16384, 32),
+        ("sm_90", torch.float32, 16384, 4096, 16),
+        ("sm_90", torch.bfloat16, 1000, 1024, 1),
+        ("sm_100", torch.bfloat16, 50304, 4096, 4),
+    ],
+)
+def test_rows_worked_on_at_once_fit_the_cache(monkeypatch, arch, dtype, classes, block, warps):
+    """Programs of many warps are few, so the second pass of each finds its row there."""
+    monkeypatch.setattr(cross_entropy_kernels, "architecture", lambda: arch)
+    t = cross_entropy_kernels._rule_of_both(dtype, 8192, classes, 1)
+    assert (t.block, t.warps) == (block, warps)
+    assert t.kept_block == (4 if block < 4096 else 1)
+    if arch == "sm_90" and warps >= 16:
+        programs = 132 * (2 if warps == 16 else 1)
+        before = 132 * 5 * classes * dtype.itemsize
+        assert programs * classes * dtype.itemsize < 34 << 20 < before
+
+
+def test_the_gradient_takes_the_place_of_the_logits():
+    x, target = torch.randn(3, 40), torch.tensor([1, 39, -100])
+    wanted = x.clone().requires_grad_()
+    lost = torch.nn.functional.cross_entropy(wanted, target, reduction="none")
+    lost.sum().backward()
+    losses, slope = cross_entropy_kernels.row_losses_and_grad(x, target, -100)
+    assert slope.data_ptr() == x.data_ptr()
+    torch.testing.assert_close(losses, lost.detach())
+    torch.testing.assert_close(x, wanted.grad)

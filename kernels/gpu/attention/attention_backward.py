@@ -32,10 +32,13 @@ from .attention_tiles import (
 
 @Kernel
 def row_sums(
-    dy, y, sums, dy_batch, dy_head, dy_step, y_batch, y_head, y_step, heads, rows,
+    dy, y, logs, exponents, sums, dy_batch, dy_head, dy_step, y_batch, y_head, y_step, heads, rows,
     DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """sums[b, h, i] = sum over features of dy * y."""
+    """sums[b, h, i] = sum over features of dy * y, and the logsumexp of each row in base 2.
+
+    That is infinite for rows without keys, whose weights are 0.
+    """
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
     i0 = block * BM
@@ -45,7 +48,11 @@ def row_sums(
     a = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False).to(WIDE)
     b = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
     i = i0 + tl.arange(0, BM)
-    tl.store(sums + (batch * heads + head) * rows + i, tl.sum(a * b, 1), mask=i < rows)
+    at = (batch * heads + head) * rows + i
+    tl.store(sums + at, tl.sum(a * b, 1), mask=i < rows)
+    log = tl.load(logs + at, mask=i < rows, other=0.0)
+    log = tl.where(log == float("-inf"), float("inf"), log * LOG2_E)
+    tl.store(exponents + at, log, mask=i < rows)
 
 
 @triton.jit
@@ -65,10 +72,10 @@ def _weights(
         there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
-    elif CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
-        if partly:
-            scores = tl.where(j <= i + first, scores, float("-inf"))
     p = tl.exp2(scores - logs)
+    if CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
+        if partly:
+            p = tl.where(j <= i + first, p, 0.0)
     keep = True
     if DROP:
         keep = kept(logical, first_j, seed, call, least, BN, QUADS)
@@ -90,10 +97,10 @@ def _score_grads(
 
 @triton.jit
 def _load_logs(logs, sums, at, i, rows):
-    """The logsumexp of rows in base 2; infinite for rows without keys, whose weights are 0."""
-    kept = tl.load(logs + at + i, mask=i < rows, other=float("inf")) * LOG2_E
-    kept = tl.where(kept == float("-inf"), float("inf"), kept)
-    return kept, tl.load(sums + at + i, mask=i < rows)
+    """What `row_sums` wrote. Queries outside are 0, with any numbers."""
+    at += i
+    own_logs = tl.load(logs + at, mask=i < rows, other=0.0)
+    return own_logs, tl.load(sums + at, mask=i < rows, other=0.0)
 
 
 @Kernel

@@ -101,7 +101,9 @@ CASES = [
     *_cases("queries", "bf16", 64, drop=True, drawn=True),
     *_cases("keys", "bf16", 64, drop=True, drawn=True),
     *_cases("keys", "fp32", 64, precision="tf32"),
-    Case(row_sums, (*("*bf16",) * 2, "*fp32", *("i32",) * 6, "i32?", "i32"), (128, 64, 128)),
+    Case(
+        row_sums, (*("*bf16",) * 2, *("*fp32",) * 3, *("i32",) * 6, "i32?", "i32"), (128, 64, 128)
+    ),
 ]
 
 

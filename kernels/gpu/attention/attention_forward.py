@@ -34,19 +34,26 @@ def _over_keys(
     CHECKED: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
     TMA: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """Update the rows of y, their sums and their maxima by the keys from `low` to `high`."""
+    """Update the rows of y, their sums and their maxima by the keys from `low` to `high`.
+
+    The maximum is scaled, not each score: `scale` is positive.
+    """
     for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
         j = j0 + tl.arange(0, BN)
         keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED, TMA)
-        scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype) * scale
+        scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype)
+        factor = scale
         if CHECKED:
             there = seen(i[:, None], j[None, :], rows, columns, first, window, CAUSAL, WINDOW)
-            scores = masked(scores, mask, i[:, None], j[None, :], i_step, j_step, there, MASK)
+            if MASK != "":
+                scores *= scale
+                factor = 1.0
+                scores = masked(scores, mask, i[:, None], j[None, :], i_step, j_step, there, MASK)
             scores = tl.where(there, scores, float("-inf"))
-        risen = tl.maximum(top, tl.max(scores, 1))
+        risen = tl.maximum(top, tl.max(scores, 1) * factor)
         # A row that has seen no key yet has no top to take away.
         base = tl.where(risen == float("-inf"), 0.0, risen) if CHECKED else risen
-        p = tl.exp2(scores - base[:, None])
+        p = tl.exp2(scores * factor - base[:, None])
         shrink = tl.exp2(top - base)
         total = total * shrink + tl.sum(p, 1)
         if DROP:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -181,8 +181,21 @@ def _aligned(x: Tensor) -> bool:
     return aligned(x) and 0 not in steps and not any(step * x.itemsize % 16 for step in steps)
 
 
+def _with_positive_scale(h: Heads, form: Form) -> tuple[Heads, Form]:
+    """The same scores by a scale that keeps their order."""
+    scale = form.pairs.scale
+    if scale > 0:
+        return h, form
+    multiply = of_torch(torch.mul)
+    assert multiply is not None
+    q = multiply(h.q, -1.0 if scale < 0 else 0.0)
+    pairs = replace(form.pairs, scale=abs(scale) or 1.0)
+    return h._replace(q=q), replace(form, pairs=pairs)
+
+
 def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Tensor]:
     """The output, and the logsumexp of each row."""
+    h, form = _with_positive_scale(h, form)
     packed = form.starts is not None
     y = _like(h.q, h.v.shape[-1], packed)
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
@@ -199,7 +212,7 @@ class Given(NamedTuple):
 
     dy: Tensor
     h: Heads
-    logs: Tensor
+    logs: Tensor  # the logsumexp of each row, in base 2
     sums: Tensor  # of dy * y, for each row
 
     def args(self, form: Form, *made: Tensor) -> tuple[Argument, ...]:
@@ -215,14 +228,16 @@ def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
     """The inputs of `fill_grads`."""
     dy, y = dense(dy), dense(y)
     batch, heads, rows, features = y.shape
-    sums = torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device)
+    exponents, sums = (
+        torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device) for _ in range(2)
+    )
     block = min(64, padded(rows))
     row_sums.launch(
         (cdiv(rows, block) * batch * heads,),
-        (dy, y, sums, *_steps(dy, y), heads, rows),
+        (dy, y, logs.contiguous(), exponents, sums, *_steps(dy, y), heads, rows),
         (features, block, padded(features)),
     )
-    return Given(dy, h, logs.contiguous(), sums)
+    return Given(dy, h, exponents, sums)
 
 
 def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | None = None) -> None:

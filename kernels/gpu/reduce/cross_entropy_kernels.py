@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ... import cross_entropy_ref as torchs
 from ...cross_entropy_ref import Classes, check_targets
-from ..launch.aot_cases import Case
-from ..launch.configs import Config
+from ..launch.aot_cases import TARGETS, Case
+from ..launch.configs import Config, architecture
 from ..launch.jit_kernel import Kernel
 from .logits_grad import below, logits_grad, share_of
 from .reduction_tiles import (
@@ -39,6 +39,7 @@ from .row_configs import Shared, dense_or_none
 
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
+_NEAR = ("sm_90",)
 _MULTIPROCESSORS = 132  # of an H200
 _AT_ONCE = 5 * _MULTIPROCESSORS  # programs of `_WIDEST` elements and `_WARPS` warps
 _CACHED = 28 << 20  # bytes of rows that stay in its cache, beside what is written
@@ -145,11 +146,11 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
 def _rule_of_both(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     """A row is read twice. The second time it is in the cache, if few rows are worked on at once.
 
-    How many are is known from the registers that each program needs on an H200.
+    How many are follows from the registers that each program needs on an H200.
     """
     rule = _rule(dtype, outer, n, inner)
     width = n * dtype.itemsize
-    if not rule.rows or _AT_ONCE * width <= _CACHED:
+    if architecture() not in _NEAR or not rule.rows or _AT_ONCE * width <= _CACHED:
         return rule
     block, warps = (8192, 16) if 2 * _MULTIPROCESSORS * width <= _CACHED else (16384, 32)
     block = min(block // (dtype.itemsize // 2), power_of_2(n))
@@ -353,7 +354,8 @@ def row_losses_and_grad(
     classes = Classes(0, x.shape[1], ignore_index, 0.0)
     check_targets(target, classes)
     losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
-    t = _BOTH_SHARED.of(x.dtype, *x.shape, 1, config)
+    rows, n = x.shape
+    t = _BOTH_SHARED.of(x.dtype, rows, n, 1, config)
     return losses, _grad(None, x, target, None, None, classes, "found", False, losses, t=t, into=x)
 
 
@@ -412,9 +414,11 @@ def _grad_case(x: str, *tile: int, warps: int) -> Case:
     return Case(logits_grad, types, (*constants, *tile), warps)
 
 
-def _both_case(x: str, *tile: int, warps: int) -> Case:
+def _both_case(x: str, *tile: int, warps: int, targets: tuple[str, ...] = TARGETS) -> Case:
     types = (x, None, "*i64", None, None, None, x, "*fp32", *_NUMBERS)
-    return Case(logits_grad, types, ("found", False, 0.0, False, False, tl.float32, *tile), warps)
+    constants = ("found", False, 0.0, False, False, tl.float32, *tile)
+    why = "" if targets == TARGETS else "by the size of the cache there"
+    return Case(logits_grad, types, constants, warps, targets=targets, why=why)
 
 
 TUNED = [
@@ -441,8 +445,12 @@ CASES += [
     Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
     Case(logits_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
     *[
-        _both_case("*bf16", True, 1, block, warps=warps)
-        for block, warps in ((_WIDEST, _WARPS), (8192, 16), (16384, 32))
+        _both_case("*bf16", True, 1, block, warps=warps, targets=targets)
+        for block, warps, targets in (
+            (_WIDEST, _WARPS, TARGETS),
+            (8192, 16, _NEAR),
+            (16384, 32, _NEAR),
+        )
     ],
     Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
     Case(
