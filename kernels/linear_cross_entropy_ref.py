@@ -8,7 +8,7 @@ from torch import Tensor
 from .cross_entropy_ref import whole_cross_entropy, whole_cross_entropy_grad
 
 CHUNK = 2048  # rows at least; enough for a matrix product to be as fast as a large one
-_SHARE = 8  # chunks at most: the sum over them is read and written with each
+_SHARE = 4  # chunks at most: the sum over them is read and written with each
 
 
 def rows_of_chunk(rows: int) -> int:
@@ -16,7 +16,7 @@ def rows_of_chunk(rows: int) -> int:
 
     >>> from onefold.kernels.linear_cross_entropy_ref import rows_of_chunk
     >>> rows_of_chunk(2048), rows_of_chunk(65536)
-    (2048, 8192)
+    (2048, 16384)
     """
     return CHUNK * max(1, -(-rows // (CHUNK * _SHARE)))
 

@@ -73,7 +73,7 @@ def test_against_torch():
         ("sm_90", torch.bfloat16, 50304, 8192, 16),
         ("sm_90", torch.bfloat16, 128256, 16384, 32),
         ("sm_90", torch.float32, 16384, 4096, 16),
-        ("sm_90", torch.bfloat16, 1000, 1024, 1),
+        ("sm_90", torch.bfloat16, 1000, 1024, 4),
         ("sm_100", torch.bfloat16, 50304, 4096, 4),
     ],
 )
