@@ -35,7 +35,8 @@ FLOAT32 = frozenset(
     logaddexp logaddexp2 logsigmoid softplus xlogy
     cumprod cumsum logsumexp mean prod std sum sum_rows var variance_around
     log_softmax softmax
-    layer_norm layer_norm_with_stats norm_power norm_root rms_norm vector_norm
+    layer_norm layer_norm_and_low_copy layer_norm_with_stats layer_norm_with_stats_and_low_copy
+    norm_power norm_root rms_norm rms_norm_and_low_copy vector_norm
     absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy
     cross_entropy_with_lse huber_error
     kl_divergence nll_loss smooth_error squared_error target_weights

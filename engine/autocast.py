@@ -13,7 +13,7 @@ import torch
 from ..env import DEVICE
 from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from . import interpreter
-from .amp_rules import DTYPES, PROMOTING, in_mixed_precision
+from .amp_rules import DTYPES, FLOAT32, PROMOTING, in_mixed_precision
 from .autograd_tape import Leaf
 from .dispatcher import PACKED, arity
 from .interpreter import Interpreter, Through, using
@@ -61,7 +61,7 @@ class Autocast(Through):
             if not isinstance(op, Op):
                 return call(*args)
             args = self._cast(call, op, args)
-            if op.with_low_copy is not None and (dtype := self._low_dtype(args[0].meta)):
+            if op.with_low_copy and op.name in FLOAT32 and (dtype := self._low_dtype(args[0].meta)):
                 made: R = _with_low_copy(op.with_low_copy, op.num_outputs, args, dtype)
                 return made
             return call(*args)

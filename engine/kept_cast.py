@@ -8,8 +8,8 @@ from . import interpreter
 from .autograd_tape import Edge, Node
 from .meta import Meta
 from .names import names
-from .op import Gradients, Needs
-from .tensor import Tensor, from_shards
+from .op import Gradients, Needs, Op
+from .tensor import Tensor, from_shards, tensor_ops
 
 
 class KeptCast:
@@ -53,24 +53,23 @@ def added(edge: Edge, a: Tensor, b: Tensor) -> Tensor:
 
     Where it is cast next, the kernel that adds writes the cast too.
     """
-    dtype = _dtype_of_addend(edge)
     meta = a.meta
-    alike = meta is b.meta and not meta.partial
-    if dtype is None or not alike or interpreter.is_grad_enabled():
-        total: Tensor = names.add(a, b)
-        return total
-    total, cast = names.add_and_low_copy(a, b, dtype)
-    keep_low_copy(total, cast)
-    return total
+    if type(edge) is Node and meta is b.meta and not meta.partial:
+        dtype = _dtype_of_addend(edge)
+        if dtype is not None and not interpreter.is_grad_enabled():
+            assert isinstance(edge.op, Op) and edge.op.with_low_copy
+            made: tuple[Tensor, Tensor] = edge.op.with_low_copy(a, b, dtype)
+            keep_low_copy(*made)
+            return made[0]
+    return tensor_ops.add(a, b)
 
 
-def _dtype_of_addend(edge: Edge) -> torch.dtype | None:
+def _dtype_of_addend(node: Node) -> torch.dtype | None:
     """The dtype to which an addition on the tape casts its gradient for one of its operands."""
-    if type(edge) is not Node or edge.op.name != "add" or not edge.args:
+    y = node.meta
+    if node.op.name != "add" or not node.args or not isinstance(y, Meta):
         return None
-    y = edge.meta
-    assert isinstance(y, Meta)
-    for parent, x in zip(edge.parents, edge.args, strict=False):
+    for parent, x in zip(node.parents, node.args, strict=False):
         if parent is None or type(x) is not Meta or x.dtype is y.dtype or x.shape != y.shape:
             continue
         if x.is_floating and x.dtype.itemsize < y.dtype.itemsize:

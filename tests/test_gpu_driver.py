@@ -354,7 +354,7 @@ def test_a_step_of_a_model_that_is_larger_than_the_machine(monkeypatch):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     monkeypatch.setattr(driver_runs, "GpuDriver", lambda depth: GpuDriver("none"))
     texts, launches, forms = driver_runs.work("whole step", "llama", 16, "eager")
-    assert (texts, launches > 2800, forms > 40) == ([], True, True)
+    assert (texts, launches > 2300, forms > 40) == ([], True, True)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**21  # KiB
 
 

@@ -206,6 +206,10 @@ class Widened(Op):
         super().__init__(f"{product.name}_widened")
         self.product = product
 
+    def kernel(self, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        made: torch.Tensor = self.product.reference(a, b)
+        return made.to(dtype)
+
     def deduce(self, a: Meta, b: Meta, attrs: CastAttributes) -> Meta | None:
         made = self.product.deduce(a, b)
         if made is None or not isinstance(attrs.dtype, torch.dtype):

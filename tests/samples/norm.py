@@ -2,6 +2,7 @@
 
 import torch
 
+from onefold.engine.ops.arithmetic import ADD
 from onefold.engine.ops.layer_norm import LAYER_NORM_WITH_STATS
 from onefold.engine.ops.norm import LAYER_NORM, RMS_NORM, splits_rows_only
 from onefold.testing import Sample, T
@@ -60,6 +61,7 @@ SAMPLES = [
     Sample(
         "add_and_low_copy",
         (T(6, 4), T(6, 4), torch.float32),
+        call=ADD.with_low_copy,
         torch=lambda a, b, dtype: (a + b, (a + b).to(dtype)),
         grad=False,
         tol=1e-6,

@@ -17,6 +17,7 @@ from .attention_tiles import (
     described,
     kept,
     keys_of,
+    last_of,
     load_heads,
     load_rows,
     logical_of,
@@ -58,14 +59,15 @@ def row_sums(
 @triton.jit
 def _weights(
     left, right, mask, logs, i, j, logical, first_j, i_step, j_step,
-    rows, columns, first, window, scale, least, seed, call, partly,
+    rows, columns, first, window, scale, least, seed, call, partly, last,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, DROP: tl.constexpr,
     QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECK: tl.constexpr, BN: tl.constexpr,
     BY_KEY: tl.constexpr,
 ):  # fmt: skip
     """For each pair of a query and a key: its weight before dropout, and whether it is kept.
 
-    Rows are queries, columns keys; with BY_KEY the other way round.
+    Rows are queries, columns keys; with BY_KEY the other way round. All tiles are masked with CHECK
+    1; with 2 a tile that is `partly` seen, by the `last` key of each query.
     """
     scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
     if CHECK == 1:
@@ -75,7 +77,7 @@ def _weights(
     p = tl.exp2(scores - logs)
     if CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
         if partly:
-            p = tl.where(j <= i + first, p, 0.0)
+            p = tl.where(j <= last, p, 0.0)
     keep = True
     if DROP:
         keep = kept(logical, first_j, seed, call, least, BN, QUADS)
@@ -156,27 +158,22 @@ def of_queries(
         factor = (scale * LOG2_E).to(WIDE)
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
-        if SPECIALIZE:
-            full = low
-        for CHECKED in tl.static_range(SPECIALIZE, 2):
-            for j0 in tl.range(
-                full if CHECKED else low, high if CHECKED else full, BN,
-                warp_specialize=SPECIALIZE,
-            ):  # fmt: skip
-                j = j0 + tl.arange(0, BN)
-                keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, CHECKED == 0, TMA)
-                values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, CHECKED == 0, TMA)
-                p, keep = _weights(
-                    queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
-                    i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-                    True, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED, BN, False,
-                )  # fmt: skip
-                ds = _score_grads(
-                    p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION
-                )
-                total = tl.dot(
-                    ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
-                )
+        last = last_of(i, columns, first, CAUSAL)
+        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2
+        for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
+            j = j0 + tl.arange(0, BN)
+            keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, False, TMA)
+            values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, False, TMA)
+            p, keep = _weights(
+                queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
+                i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+                j0 >= full, last[:, None],
+                CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, False,
+            )  # fmt: skip
+            ds = _score_grads(p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION)
+            total = tl.dot(
+                ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
+            )
         store_rows(dq, dq_step, i0, rows, D, total * scale.to(WIDE), BM, BD)
 
 
@@ -247,7 +244,7 @@ def of_keys(
             p, keep = _weights(
                 keys, queries, of_mask, own_logs[None, :], i[None, :], j[:, None], logical, j0,
                 i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-                i0 + first < j0 + BN - 1,
+                i0 + first < j0 + BN - 1, (i + first)[None, :],
                 CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, True,
             )  # fmt: skip
             weights = tl.where(keep, p * kept_by, 0.0) if DROP else p

@@ -142,6 +142,13 @@ def logical_of(i, batch, head, first, columns, logical_batch, logical_head, logi
 
 
 @triton.jit
+def last_of(i, columns, first, CAUSAL: tl.constexpr):
+    """The last key that each query attends to."""
+    last = i * 0 + (columns - 1)
+    return tl.minimum(last, i + first) if CAUSAL else last
+
+
+@triton.jit
 def keys_of(
     i0, columns, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr, MASK: tl.constexpr,

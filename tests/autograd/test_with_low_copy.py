@@ -10,6 +10,7 @@ import onefold as flow
 from onefold import nn
 from onefold.engine import interpreter, parameter_casts
 from onefold.engine.ops import cast as casts
+from onefold.engine.ops.arithmetic import ADD
 
 LOW, WIDE = torch.bfloat16, torch.float32
 NORMS = {
@@ -94,13 +95,13 @@ def test_bits_are_those_of_casts(norm, products):
 
 def test_gradients_that_meet_in_a_sum_are_added_and_cast_at_once():
     blocks = [Block(nn.RMSNorm(6)) for _ in range(4)]
-    entry, found = flow.engine.names.names.add_and_low_copy, []
+    entry, found = ADD.with_low_copy, []
 
     def add_and_low_copy(a, b, dtype):
         found.append(dtype)
         return entry(a, b, dtype)
 
-    with mock.patch.object(flow.engine.names.names, "add_and_low_copy", add_and_low_copy):
+    with mock.patch.object(ADD, "with_low_copy", add_and_low_copy):
         trained(blocks, flow.randn(2, 6, requires_grad=True))
     assert found == [LOW] * 4
 

@@ -13,14 +13,14 @@ import torch
 from ...kernels import norm_chain_ref, pointwise_chain_ref, pointwise_ref
 from ...kernels.norm_chain_ref import NORMS, NormChain
 from ...kernels.pointwise_chain_ref import At, Chain, Link
-from .. import interpreter
 from ..dispatcher import several_of
+from ..grad_attributes import detach
 from ..meta import Meta, Shape
-from ..names import register_name
 from ..op import Gradients, Kernel, Local, Metas, Needs, Op, required
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
+from .arithmetic import ADD
 from .cast import CastAttributes, cast
 from .layer_norm import LAYER_NORM_WITH_STATS, layer_norm_with_stats
 from .norm import (
@@ -80,8 +80,7 @@ class LowNorm(NormOp):
     def _in_parts(self, *args: Any) -> tuple[Tensor, ...]:
         *given, dtype = args
         y: Tensor = self.entry(*given)
-        with interpreter.grad_mode(False):
-            return y, cast(y, dtype)
+        return y, cast(detach(y), dtype)
 
     def bind(self, local: Local, attrs: LowNormAttributes) -> Kernel:
         count = 0
@@ -148,4 +147,4 @@ for _norm, _entry in (
     (RMS_NORM, rms_norm_plain),
 ):
     _norm.with_low_copy = several_of(LowNorm(_norm, _entry), "x weight? bias?")
-add_and_low_copy = register_name("add_and_low_copy", several_of(SumAndLowCopy(), "a b"))
+ADD.with_low_copy = several_of(SumAndLowCopy(), "a b")
