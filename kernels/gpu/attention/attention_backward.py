@@ -117,7 +117,7 @@ def of_queries(
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    SPECIALIZE: tl.constexpr, BRANCH: tl.constexpr,
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
     seed, call = key_of(drawn, seed, call)
@@ -159,21 +159,27 @@ def of_queries(
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
         last = last_of(i, columns, first, CAUSAL)
-        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2
-        for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
-            j = j0 + tl.arange(0, BN)
-            keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, False, TMA)
-            values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, False, TMA)
-            p, keep = _weights(
-                queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
-                i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-                j0 >= full, last[:, None],
-                CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, False,
-            )  # fmt: skip
-            ds = _score_grads(p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION)
-            total = tl.dot(
-                ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
-            )
+        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
+            for j0 in tl.range(
+                full if NOW != CHECK else low, full if NOW == 0 else high, BN,
+                warp_specialize=SPECIALIZE,
+            ):  # fmt: skip
+                j = j0 + tl.arange(0, BN)
+                keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, NOW == 0, TMA)
+                values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, NOW == 0, TMA)
+                p, keep = _weights(
+                    queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
+                    i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+                    j0 >= full, last[:, None],
+                    CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, NOW, BN, False,
+                )  # fmt: skip
+                ds = _score_grads(
+                    p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION
+                )
+                total = tl.dot(
+                    ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
+                )
         store_rows(dq, dq_step, i0, rows, D, total * scale.to(WIDE), BM, BD)
 
 

@@ -15,7 +15,7 @@ from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
 from .attention_backward import row_sums
 from .attention_config import COPIES, Sizes, by_rule, shape_class, sizes_allowed
-from .attention_kernels import WORK, Form, Heads, attend, fill_grads, padded, with_sums
+from .attention_kernels import WORK, Form, Heads, attend, branch, fill_grads, padded, with_sums
 
 _WHY = "each has its own room in registers and in shared memory"
 
@@ -52,21 +52,21 @@ def _cases(
     kernel = WORK[work]
     kind = precision if dtype == "fp32" else "half"
     name = "apart" if mask or drop else "packed" if packed else "plain"
-    by: dict[Sizes, list[str]] = {}
+    by: dict[tuple[Sizes, tuple[bool, ...]], list[str]] = {}
     for target in COPIES if tma else TARGETS:
         sizes = tile or by_rule(work, kind, features, 4096, 4096, name, target, tma)
-        by.setdefault(sizes, []).append(target)
+        by.setdefault((sizes, branch(work, target)), []).append(target)
     kind_of_mask = {"": "", "i1": "bool"}.get(mask, "add")
     form = (features, features, causal, packed, kind_of_mask, packed, drop, drop, precision)
     tiles = (padded(features), padded(features))
     return [
         Case(
             kernel, _types(kernel, dtype, mask, packed, drawn),
-            (*form, sizes.queries, sizes.keys, *tiles, tma, int(tma and sizes.specialized)),
+            (*form, sizes.queries, sizes.keys, *tiles, tma, int(tma and sizes.specialized), *last),
             sizes.warps, sizes.stages, resident=sizes.resident, targets=tuple(targets),
             why="" if len(targets) == len(TARGETS) else _WHY
         )
-        for sizes, targets in by.items()
+        for (sizes, last), targets in by.items()
     ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from .attention_tiles import (
 
 @triton.jit
 def _over_keys(
-    y, total, top, q, k, v, mask, i, logical, low, full, high, k_step, v_step, i_step, j_step,
+    y, total, top, q, k, v, mask, i, logical, low, high, full, k_step, v_step, i_step, j_step,
     rows, columns, first, window, scale, least, seed, call,
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, PRECISION: tl.constexpr,
@@ -37,12 +37,13 @@ def _over_keys(
 ):  # fmt: skip
     """Update the rows of y, their sums and their maxima by the keys from `low` to `high`.
 
-    The maximum is scaled, not each score: `scale` is positive.
+    With CHECK 1 scores are masked, with 2 those of tiles from `full` on. The maximum is scaled, not
+    each score: `scale` is positive.
     """
     last = last_of(i, columns, first, CAUSAL)
     for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
         j = j0 + tl.arange(0, BN)
-        keys = load_rows(k, k_step, j0, columns, D, BN, BD, False, TMA)
+        keys = load_rows(k, k_step, j0, columns, D, BN, BD, CHECK == 0, TMA)
         scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype)
         factor = scale
         if CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
@@ -57,13 +58,13 @@ def _over_keys(
             scores = tl.where(there, scores, float("-inf"))
         risen = tl.maximum(top, tl.max(scores, 1) * factor)
         # A row that has seen no key yet has no top to take away.
-        base = tl.where(risen == float("-inf"), 0.0, risen)
+        base = tl.where(risen == float("-inf"), 0.0, risen) if CHECK else risen
         p = tl.exp2(scores * factor - base[:, None])
         shrink = tl.exp2(top - base)
         total = total * shrink + tl.sum(p, 1)
         if DROP:
             p = tl.where(kept(logical, j0, seed, call, least, BN, QUADS), p, 0.0)
-        values = load_rows(v, v_step, j0, columns, DV, BN, BV, False, TMA)
+        values = load_rows(v, v_step, j0, columns, DV, BN, BV, CHECK == 0, TMA)
         p = p.to(values.dtype)
         y = y * shrink[:, None]
         y = tl.dot(p, values, y, input_precision=PRECISION, out_dtype=y.dtype)
@@ -83,7 +84,7 @@ def forward(
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    SPECIALIZE: tl.constexpr, BRANCH: tl.constexpr,
 ):  # fmt: skip
     """Attention of BM queries of a head, by one program.
 
@@ -127,13 +128,15 @@ def forward(
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
-        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2
-        out, sums, top = _over_keys(
-            out, sums, top, queries, of_k, of_v, mask, i, logical, low, full, high,
-            k_step, v_step, i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, BD, BV, TMA,
-            SPECIALIZE,
-        )  # fmt: skip
+        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
+            out, sums, top = _over_keys(
+                out, sums, top, queries, of_k, of_v, mask, i, logical,
+                full if NOW != CHECK else low, full if NOW == 0 else high, full,
+                k_step, v_step, i_step, j_step, rows, columns, first, window, factor, least,
+                seed, call, D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, NOW, BN, BD, BV,
+                TMA, SPECIALIZE,
+            )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen
         if DROP:
             out *= rescale.to(WIDE)

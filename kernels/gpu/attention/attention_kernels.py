@@ -153,7 +153,7 @@ def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Siz
     copied = _copied(args, h, form, columns)
     s = sizes or sizes_of(work, kind, features, rows, columns, h.name(form), copied)
     copied = copied and s.tma > 0
-    constants = (*h.constants(form, s), copied, int(copied and s.specialized))
+    constants = (*h.constants(form, s), copied, int(copied and s.specialized), *branch(work))
     numbers = h.numbers(form)
     if work == "keys":
         programs = cdiv(columns, s.keys) * batch * h.k.shape[1]
@@ -164,6 +164,16 @@ def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Siz
     WORK[work].launch(
         (programs,), (*args, *numbers), constants, s.warps, s.stages, resident=s.resident
     )
+
+
+def branch(work: str, arch: str | None = None) -> tuple[bool, ...]:
+    """The last constant of kernels that go over keys: whether one loop branches in tiles of which
+    some pairs are left out, or a second loop has them.
+
+    Behind two loops ptxas lets products of a warp group wait for each other where threads copy the
+    tiles. Elsewhere Triton would lay out the scores of a branch otherwise.
+    """
+    return () if work == "keys" else ((architecture() if arch is None else arch) in COPIES,)
 
 
 def _copied(args: tuple[Argument, ...], h: Heads, form: Form, keys: int) -> bool:
