@@ -113,7 +113,7 @@ def results(sample, layout, change):
 def wrong(problems):
     """The problems as text."""
     for problem in problems:
-        note = problem.text.startswith("spills") and not is_budgeted()
+        note = problem.text.startswith(("spills", "products")) and not is_budgeted()
         yield f"{NOTE if note else ''}{problem}"
 
 

@@ -92,6 +92,7 @@ def test_memory_for_descriptors_needs_an_allocator():
     ("facts", "text"),
     [
         (replace(FACTS, spills=8), "spills 8 bytes a thread"),
+        (replace(FACTS, serialized=True), "products of a warp group wait for each other"),
         (replace(FACTS, shared=232449), "232449 bytes of shared memory, of 232448"),
         (replace(FACTS, registers=255, threads=512), "255 registers x 512 threads, of 65536"),
     ],

@@ -37,6 +37,7 @@ class Facts:
     store: int
     matrix: str  # the instruction that multiplies matrices, if there is one
     tma: bool  # whether tiles are copied by the tensor memory accelerator
+    serialized: bool = False  # whether ptxas lets the products of a warp group wait for each other
 
     def as_json(self) -> dict[str, int | str | bool]:
         """The facts as plain values, in the order above."""
@@ -64,6 +65,7 @@ def of_nvidia(ptx: str, report: str, shared: int, warps: int) -> Facts:
         store=max(widths["st"], default=0),
         matrix=_matrix(ptx),
         tma=_TMA.search(ptx) is not None,
+        serialized="wgmma.mma_async instructions are serialized" in report,
     )
 
 

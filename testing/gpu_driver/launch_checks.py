@@ -48,13 +48,15 @@ class Form:
 
 
 def form_faults(form: Form, target: str) -> Iterator[str]:
-    """Why a form cannot start on a target, or is slow there: limits of the GPU, and spills."""
+    """Why a form cannot start on a target, or is slow there: limits, spills, products that wait."""
     if form.warps * 32 > _THREADS:
         yield f"{form.warps} warps, of {_THREADS // 32}"
     if form.facts is not None:
         yield from beyond(form.facts, target)
         if form.facts.spills:
             yield f"spills {form.facts.spills} bytes a thread"
+        if form.facts.serialized:
+            yield "products of a warp group wait for each other"
 
 
 def launch_faults(

@@ -62,8 +62,19 @@ def test_read_from_ptx():
     assert (tiles.tma, tiles.matrix, tiles.threads, tiles.load) == (True, "", 128, 0)
     wide = of_nvidia("ld.global.v8.b32 {%r1}, [%rd1]; tcgen05.mma.cta_group::1", REPORT, 0, 4)
     assert (wide.load, wide.matrix) == (32, "tcgen05")
+    waiting = (
+        "(C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
+    )
+    assert of_nvidia(PTX, waiting + REPORT, 0, 4).serialized and not found.serialized
     with pytest.raises(ValueError, match="no registers"):
         of_nvidia(PTX, "", 0, 4)
+
+
+def test_no_form_of_the_budget_lets_products_wait():
+    """See `attention_tiles.after`."""
+    table, _ = budget.read(budget.PATH)
+    assert sum(facts.matrix == "wgmma" for facts in table.values()) > 50
+    assert [key for key, facts in table.items() if facts.serialized] == []
 
 
 def test_read_from_amd_assembly():
@@ -94,7 +105,7 @@ def test_what_does_not_start_is_refused(target, change):
 
 WORSE = {
     "registers": 73, "spills": 4, "shared": 1001, "load": 4, "loads": 11, "store": 2,
-    "matrix": "", "tma": False,
+    "matrix": "", "tma": False, "serialized": True,
 }  # fmt: skip
 BETTER = {"registers": 56, "shared": 900, "load": 32, "loads": 2, "store": 32}
 SAME = {"registers": 57, "loads": 9, "threads": 256}

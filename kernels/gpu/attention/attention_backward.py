@@ -14,6 +14,7 @@ from ..launch.jit_kernel import Kernel
 from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
+    after,
     described,
     kept,
     keys_of,
@@ -160,6 +161,8 @@ def of_queries(
         total = tl.zeros((BM, BD), WIDE)
         last = last_of(i, columns, first, CAUSAL)
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        if CHECK:
+            high = after(low, high)
         for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
             for j0 in tl.range(
                 full if NOW != CHECK else low, full if NOW == 0 else high, BN,
@@ -233,7 +236,7 @@ def of_keys(
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
         head, i0 = (own * group).to(tl.int32), low
         # One loop over the heads and their queries, so that copies run ahead across heads.
-        for _ in tl.range(group * per_head, warp_specialize=SPECIALIZE):
+        for _ in tl.range(after(0, group * per_head), warp_specialize=SPECIALIZE):
             i = i0 + tl.arange(0, BM)
             queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)

@@ -40,7 +40,7 @@ _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
 # Where tiles are copied by TMA, and not by threads: by the work, the widest of the features, and
 # the form. Two groups of four warps have keys or queries of their own, whatever their number.
 _COPIED = {
-    ("forward", 64, "plain"): Sizes(64, 64, 4, 2, resident=5),
+    ("forward", 64, "plain"): Sizes(64, 64, 4, 2, resident=4),
     ("queries", 64, "plain"): Sizes(64, 32, 4, 3),
     ("keys", 64, "plain"): Sizes(32, 64, 4, 2, resident=4),
     ("forward", 128, "plain"): Sizes(128, 128, 8, 3),
@@ -153,7 +153,11 @@ def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Size
                 found += [Sizes(queries, keys, warps, stages) for stages in (1, 2, 3)]
             if copied and queries * keys <= 64 * 64:
                 found += [Sizes(queries, keys, 4, stages, resident=4) for stages in (2, 3)]
-                found += [Sizes(queries, keys, 4, stages, tma=0) for stages in (2, 3)]
+                found += [
+                    Sizes(queries, keys, 4, stages, resident=resident, tma=0)
+                    for stages in (2, 3)
+                    for resident in (0, 4)
+                ]
     if copied and work != "queries":
         found += [Sizes(*sizes, 4, stages, 1) for sizes in _SPECIALIZED[work] for stages in (2, 3)]
     return list(dict.fromkeys(found))

@@ -12,6 +12,7 @@ from ..launch.jit_kernel import Kernel
 from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
+    after,
     described,
     kept,
     keys_of,
@@ -129,6 +130,8 @@ def forward(
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        if CHECK:
+            high = after(low, high)
         for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
             out, sums, top = _over_keys(
                 out, sums, top, queries, of_k, of_v, mask, i, logical,

@@ -142,6 +142,18 @@ def logical_of(i, batch, head, first, columns, logical_batch, logical_head, logi
 
 
 @triton.jit
+def after(low, high):
+    """The end of a loop that runs at least once, for the compiler to know it.
+
+    Sums in registers that a loop may skip are set to 0 at two places. Then ptxas lets the products
+    of the loop wait for each other. A tile of which no pair is left adds 0.
+    """
+    high = tl.maximum(high, low + 1)
+    tl.assume(high > low)
+    return high
+
+
+@triton.jit
 def last_of(i, columns, first, CAUSAL: tl.constexpr):
     """The last key that each query attends to."""
     last = i * 0 + (columns - 1)
