@@ -32,31 +32,6 @@ from .attention_tiles import (
 )
 
 
-@Kernel
-def row_sums(
-    dy, y, logs, exponents, sums, dy_batch, dy_head, dy_step, y_batch, y_head, y_step, heads, rows,
-    DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
-):  # fmt: skip
-    """sums[b, h, i] = sum over features of dy * y, and the logsumexp of each row in base 2.
-
-    That is infinite for rows without keys, whose weights are 0.
-    """
-    blocks = tl.cdiv(rows, BM)
-    block, head, batch = program_of(blocks, heads)
-    i0 = block * BM
-    WIDE: tl.constexpr = sums.dtype.element_ty
-    dy += batch * dy_batch + head * dy_head
-    y += batch * y_batch + head * y_head
-    a = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False).to(WIDE)
-    b = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
-    i = i0 + tl.arange(0, BM)
-    at = (batch * heads + head) * rows + i
-    tl.store(sums + at, tl.sum(a * b, 1), mask=i < rows)
-    log = tl.load(logs + at, mask=i < rows, other=0.0)
-    log = tl.where(log == float("-inf"), float("inf"), log * LOG2_E)
-    tl.store(exponents + at, log, mask=i < rows)
-
-
 @triton.jit
 def _weights(
     left, right, mask, logs, i, j, logical, first_j, i_step, j_step,
@@ -98,19 +73,12 @@ def _score_grads(
     return p * (dp - sums)
 
 
-@triton.jit
-def _load_logs(logs, sums, at, i, rows):
-    """What `row_sums` wrote. Queries outside are 0, with any numbers."""
-    at += i
-    own_logs = tl.load(logs + at, mask=i < rows, other=0.0)
-    return own_logs, tl.load(sums + at, mask=i < rows, other=0.0)
-
-
 @Kernel
 def of_queries(
-    dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts, drawn,
+    dy, q, k, v, mask, y, logs, exponents, sums, dq, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
-    v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, dq_batch, dq_head, dq_step,
+    v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, y_batch, y_head, y_step,
+    dq_batch, dq_head, dq_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
     logical_batch, logical_head, logical_row,
     least: tl.int64, seed: tl.int64, call: tl.int64, rescale: tl.float64,
@@ -120,7 +88,11 @@ def of_queries(
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
     SPECIALIZE: tl.constexpr, BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of BM queries of a head: one program, over the keys that they attend to."""
+    """The gradient of BM queries of a head: one program, over the keys that they attend to.
+
+    For `of_keys` it writes the logsumexp of each row in base 2, and the sum of dy * y. The first is
+    infinite for rows without keys, whose weights are 0.
+    """
     seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
@@ -135,6 +107,7 @@ def of_queries(
         at = head * pitch + at_q
     q += batch * q_batch + head * q_head + at_q * q_step
     dy += batch * dy_batch + head * dy_head + at_q * dy_step
+    y += batch * y_batch + head * y_head + at_q * y_step
     dq += batch * dq_batch + head * dq_head + at_q * dq_step
     k += batch * k_batch + head // group * k_head + at_k * k_step
     v += batch * v_batch + head // group * v_head + at_k * v_step
@@ -153,7 +126,12 @@ def of_queries(
         of_dy = described(dy, dy_step, rows, DV, BM, BV, TMA)
         queries = load_rows(of_q, q_step, i0, rows, D, BM, BD, False, TMA)
         grads = load_rows(of_dy, dy_step, i0, rows, DV, BM, BV, False, TMA)
-        own_logs, own_sums = _load_logs(logs, sums, at, i, rows)
+        outputs = load_rows(y, y_step, i0, rows, DV, BM, BV, False)
+        own_sums = tl.sum(grads.to(WIDE) * outputs.to(WIDE), 1)
+        own_logs = tl.load(logs + at + i, mask=i < rows, other=0.0)
+        own_logs = tl.where(own_logs == float("-inf"), float("inf"), own_logs * LOG2_E)
+        tl.store(sums + at + i, own_sums, mask=i < rows)
+        tl.store(exponents + at + i, own_logs, mask=i < rows)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         factor = (scale * LOG2_E).to(WIDE)
@@ -188,7 +166,7 @@ def of_queries(
 
 @Kernel
 def of_keys(
-    dy, q, k, v, mask, logs, sums, dk, dv, q_starts, k_starts, drawn,
+    dy, q, k, v, mask, exponents, sums, dk, dv, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step,
     dk_batch, dk_head, dk_step, dv_batch, dv_head, dv_step,
@@ -201,9 +179,12 @@ def of_keys(
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BN keys of a head: one program, over the queries that attend to them."""
+    """The gradients of BN keys of a head: one program, over the queries that attend to them.
+
+    It reads what `of_queries` wrote for each row.
+    """
     seed, call = key_of(drawn, seed, call)
-    WIDE: tl.constexpr = logs.dtype.element_ty
+    WIDE: tl.constexpr = exponents.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
     block, own, batch = program_of(blocks, heads // group)
     j0 = block * BN
@@ -241,7 +222,10 @@ def of_keys(
             queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)
             own_rows = at + head.to(tl.int64) * pitch + i0
-            own_logs, own_sums = _load_logs(logs, sums, own_rows, tl.arange(0, BM), rows - i0)
+            row = tl.arange(0, BM)
+            # Queries outside are 0, with any numbers.
+            own_logs = tl.load(exponents + own_rows + row, mask=row < rows - i0, other=0.0)
+            own_sums = tl.load(sums + own_rows + row, mask=row < rows - i0, other=0.0)
             logical = i.to(tl.int64)
             of_mask = mask
             if MASK != "":

@@ -13,9 +13,8 @@ from ..launch.aot_cases import TARGETS, Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
-from .attention_backward import row_sums
 from .attention_config import COPIES, Sizes, by_rule, shape_class, sizes_allowed
-from .attention_kernels import WORK, Form, Heads, attend, branch, fill_grads, padded, with_sums
+from .attention_kernels import WORK, Form, Heads, attend, branch, fill_grads, given, padded
 
 _WHY = "each has its own room in registers and in shared memory"
 
@@ -28,7 +27,7 @@ def _types(
         "mask": f"*{mask}" if mask else None,
         **dict.fromkeys(("q_starts", "k_starts"), "*i32" if packed else None),
         "drawn": "*i64" if drawn else None,
-        **dict.fromkeys(("logs", "sums"), "*fp32"),
+        **dict.fromkeys(("logs", "exponents", "sums"), "*fp32"),
         **dict.fromkeys(("q", "k", "v", "y", "dy", "dq", "dk", "dv"), f"*{dtype}"),
         **dict.fromkeys(("scale", "rescale"), "fp64"),
         **dict.fromkeys(("seed", "call", "least"), "i64?"),
@@ -101,9 +100,6 @@ CASES = [
     *_cases("queries", "bf16", 64, drop=True, drawn=True),
     *_cases("keys", "bf16", 64, drop=True, drawn=True),
     *_cases("keys", "fp32", 64, precision="tf32"),
-    Case(
-        row_sums, (*("*bf16",) * 2, *("*fp32",) * 3, *("i32",) * 6, "i32?", "i32"), (128, 64, 128)
-    ),
 ]
 
 
@@ -115,7 +111,9 @@ def _call(
     h, form, tile = Heads(q, k, v, None), Form(Pairs(True, sizes[-1] ** -0.5)), Sizes(**config)
     if work == "forward":
         return lambda: attend(h, form, tile)[0]
-    known = with_sums(dy, h, *attend(h, form))
+    known = given(dy, h, *attend(h, form))
+    if work == "keys":
+        fill_grads("queries", known, form, torch.empty_like(q))
     made = torch.empty((1 if work == "queries" else 2, *sizes), dtype=dtype, device=q.device)
 
     def run() -> Tensor:

@@ -22,7 +22,7 @@ from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
 from ..pointwise.pointwise_kernels import of_torch
 from ..reduce.reduction_tiles import cdiv, power_of_2
-from .attention_backward import of_keys, of_queries, row_sums
+from .attention_backward import of_keys, of_queries
 from .attention_config import COPIES, Sizes, sizes_of
 from .attention_forward import forward
 
@@ -222,37 +222,31 @@ class Given(NamedTuple):
 
     dy: Tensor
     h: Heads
-    logs: Tensor  # the logsumexp of each row, in base 2
-    sums: Tensor  # of dy * y, for each row
+    y: Tensor
+    logs: Tensor
+    of_rows: tuple[Tensor, Tensor]  # what the gradient of queries leaves for that of keys
 
-    def args(self, form: Form, *made: Tensor) -> tuple[Argument, ...]:
-        """The arguments, before the numbers, of a kernel that writes these outputs."""
+    def args(self, work: str, form: Form, *made: Tensor) -> tuple[Argument, ...]:
+        """The arguments, before the numbers, of the kernel that writes these outputs."""
         packed = form.starts is not None
         q, k, v, mask = self.h
+        mine, ends = (*self.of_rows, *made), made
+        if work == "queries":
+            mine, ends = (self.y, self.logs, *mine), (self.y, *made)
         steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
-        steps = (*steps, *_steps(*made, packed=packed))
-        return (self.dy, *self.h, self.logs, self.sums, *made, *form.pointers, *steps)
+        steps = (*steps, *_steps(*ends, packed=packed))
+        return (self.dy, *self.h, *mine, *form.pointers, *steps)
 
 
-def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
+def given(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
     """The inputs of `fill_grads`."""
-    dy, y = dense(dy), dense(y)
-    batch, heads, rows, features = y.shape
-    exponents, sums = (
-        torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device) for _ in range(2)
-    )
-    block = min(64, padded(rows))
-    row_sums.launch(
-        (cdiv(rows, block) * batch * heads,),
-        (dy, y, logs.contiguous(), exponents, sums, *_steps(dy, y), heads, rows),
-        (features, block, padded(features)),
-    )
-    return Given(dy, h, exponents, sums)
+    logs = logs.contiguous()
+    return Given(dense(dy), h, dense(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
 
 
 def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | None = None) -> None:
-    """Compute the gradient of the "queries", or those of the "keys" and their values, into made."""
-    _run(work, g.args(form, *made), g.h, form, sizes)
+    """Compute the gradient of the "queries", and then those of the "keys" and their values."""
+    _run(work, g.args(work, form, *made), g.h, form, sizes)
 
 
 def attend_grad(
@@ -260,7 +254,7 @@ def attend_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
-    _fill_all(with_sums(dy, h, y, logs), form, dq, dk, dv)
+    _fill_all(given(dy, h, y, logs), form, dq, dk, dv)
     return dq, dk, dv
 
 
@@ -325,6 +319,6 @@ def attention_grad_joined(
         place: part.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
         for place, x, part in zip(order, of, joined.split(widths, -1), strict=True)
     }
-    given = with_sums(dy, heads_of(q, k, v, mask), y, logs)
-    _fill_all(given, Form(pairs, drop), grads[0], grads[1], grads[2])
+    g = given(dy, heads_of(q, k, v, mask), y, logs)
+    _fill_all(g, Form(pairs, drop), grads[0], grads[1], grads[2])
     return joined
