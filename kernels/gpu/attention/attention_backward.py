@@ -128,6 +128,11 @@ def of_queries(
         # Stored before the loads for the loop, which are then others, with fewer registers.
         tl.store(sums + at + i, own_sums, mask=i < rows)
         tl.store(exponents + at + i, own_logs, mask=i < rows)
+        if q.dtype.element_ty == WIDE:
+            # Read back, or products without matrix units would be laid out as the sum is, with
+            # twice the registers.
+            tl.debug_barrier()
+            own_sums = tl.load(sums + at + i, mask=i < rows, other=0.0)
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         of_q = described(q, q_step, rows, D, BM, BD, TMA)
         of_dy = described(dy, dy_step, rows, DV, BM, BV, TMA)
