@@ -44,8 +44,10 @@ def sums_of(call, *tensors):
 def test_a_cast_behind_a_norm():
     w = torch.ones(LAST)
     alone = sums_of(triton_kernel(norm_ref.layer_norm_with_stats), X, w, w, LAST, 1e-5)
-    chain = NormChain(norm_ref.layer_norm_with_stats, (At(0), At(1), LAST, 1e-5), None, LOW)
-    assert alone and sums_of(chains.with_chains(chain), X, w, w) == alone
+    for keeps_result in (False, True):
+        arguments = (At(0), At(1), LAST, 1e-5)
+        chain = NormChain(norm_ref.layer_norm_with_stats, arguments, None, LOW, keeps_result)
+        assert alone and sums_of(chains.with_chains(chain), X, w, w) == alone
 
 
 def test_casts_on_both_sides_of_a_gradient():
