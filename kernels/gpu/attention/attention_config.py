@@ -124,6 +124,8 @@ def by_rule(
         # Twice as many would spill.
         if work == "keys" and (arch.startswith("gfx") or (bound, kind) == (128, "ieee")):
             most = most._replace(queries=16)
+        elif work == "queries" and (bound, kind) == (128, "ieee"):
+            most = most._replace(keys=16)
     elif copied and (work, bound, form) in _COPIED:
         most = _COPIED[work, bound, form]
     elif (work, bound, form) in known:
