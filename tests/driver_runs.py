@@ -112,11 +112,15 @@ def results(sample, layout, change):
 
 def wrong(problems):
     """The problems as text."""
+    waiting = set()
     for problem in problems:
-        # Small tiles with an epilogue wait, of 64 x 64; the budget fails where a form begins to.
-        waits = problem.text.startswith("products")
-        note = waits or (problem.text.startswith("spills") and not is_budgeted())
-        yield f"{NOTE if note else ''}{problem}"
+        note = problem.text.startswith("spills") and not is_budgeted()
+        if problem.text.startswith("products"):
+            # Small tiles with an epilogue do; the budget fails where a form begins to.
+            waiting.add(f"{NOTE}{problem.text} in {problem.form.partition('(')[0]}")
+        else:
+            yield f"{NOTE if note else ''}{problem}"
+    yield from sorted(waiting)
 
 
 @cache

@@ -362,7 +362,10 @@ def test_a_step_of_a_model_that_is_larger_than_the_machine(monkeypatch):
 def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):
     spilling, wrong = Problem("_a(x)", "spills 8 bytes a thread"), Problem("_a(x)", "wrong")
     monkeypatch.setattr(driver_runs, "is_budgeted", lambda: False)
-    assert list(driver_runs.wrong([spilling, wrong])) == [f"note: {spilling}", str(wrong)]
+    waiting = [Problem("_a(x)", "products wait"), Problem("_a(y)", "products wait")]
+    assert list(driver_runs.wrong([spilling, *waiting, wrong])) == [
+        f"note: {spilling}", str(wrong), "note: products wait in _a",
+    ]  # fmt: skip
 
 
 def test_a_task_of_samples_reports_what_is_wrong(monkeypatch):
