@@ -73,6 +73,31 @@ def _score_grads(
     return p * (dp - sums)
 
 
+@triton.jit
+def _sums(
+    dy, y, logs, exponents, sums, dy_step, y_step, i0, rows,
+    DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
+):  # fmt: skip
+    """The logsumexp of rows in base 2, infinite for rows without keys, whose weights are 0; and the
+    sums of dy * y. Both are stored, too: before the loads of a loop, which then are others and need
+    fewer registers.
+    """
+    WIDE: tl.constexpr = logs.dtype.element_ty
+    i = i0 + tl.arange(0, BM)
+    outputs = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
+    total = tl.sum(load_rows(dy, dy_step, i0, rows, DV, BM, BV, False) * outputs, 1)
+    log = tl.load(logs + i, mask=i < rows, other=0.0)
+    log = tl.where(log == float("-inf"), float("inf"), log * LOG2_E)
+    tl.store(sums + i, total, mask=i < rows)
+    tl.store(exponents + i, log, mask=i < rows)
+    if dy.dtype.element_ty == WIDE:
+        # Read back, or products without matrix units would be laid out as the sum is, with twice
+        # the registers.
+        tl.debug_barrier()
+        total = tl.load(sums + i, mask=i < rows, other=0.0)
+    return log, total
+
+
 @Kernel
 def of_queries(
     dy, q, k, v, mask, y, logs, exponents, sums, dq, q_starts, k_starts, drawn,
@@ -90,8 +115,7 @@ def of_queries(
 ):  # fmt: skip
     """The gradient of BM queries of a head: one program, over the keys that they attend to.
 
-    For `of_keys` it writes the logsumexp of each row in base 2, and the sum of dy * y. The first is
-    infinite for rows without keys, whose weights are 0.
+    It writes `exponents` and `sums` for `of_keys`; see `_sums`.
     """
     seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = logs.dtype.element_ty
@@ -121,18 +145,9 @@ def of_queries(
             logical = logical_of(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
-        outputs = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
-        own_sums = tl.sum(load_rows(dy, dy_step, i0, rows, DV, BM, BV, False) * outputs, 1)
-        own_logs = tl.load(logs + at + i, mask=i < rows, other=0.0)
-        own_logs = tl.where(own_logs == float("-inf"), float("inf"), own_logs * LOG2_E)
-        # Stored before the loads for the loop, which are then others, with fewer registers.
-        tl.store(sums + at + i, own_sums, mask=i < rows)
-        tl.store(exponents + at + i, own_logs, mask=i < rows)
-        if q.dtype.element_ty == WIDE:
-            # Read back, or products without matrix units would be laid out as the sum is, with
-            # twice the registers.
-            tl.debug_barrier()
-            own_sums = tl.load(sums + at + i, mask=i < rows, other=0.0)
+        own_logs, own_sums = _sums(
+            dy, y, logs + at, exponents + at, sums + at, dy_step, y_step, i0, rows, DV, BM, BV
+        )
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         of_q = described(q, q_step, rows, D, BM, BD, TMA)
         of_dy = described(dy, dy_step, rows, DV, BM, BV, TMA)
@@ -185,10 +200,7 @@ def of_keys(
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BN keys of a head: one program, over the queries that attend to them.
-
-    It reads what `of_queries` wrote for each row.
-    """
+    """The gradients of BN keys of a head: one program, over the queries that attend to them."""
     seed, call = key_of(drawn, seed, call)
     WIDE: tl.constexpr = exponents.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
@@ -229,7 +241,7 @@ def of_keys(
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)
             own_rows = at + head.to(tl.int64) * pitch + i0
             row = tl.arange(0, BM)
-            # Queries outside are 0, with any numbers.
+            # What `of_queries` wrote. Queries outside are 0, with any numbers.
             own_logs = tl.load(exponents + own_rows + row, mask=row < rows - i0, other=0.0)
             own_sums = tl.load(sums + own_rows + row, mask=row < rows - i0, other=0.0)
             logical = i.to(tl.int64)
