@@ -163,6 +163,8 @@ class Op:
     with_low_copy: Function | None = None
     one_gradient: bool = False  # whether of several outputs only the first can have a gradient
     differentiable: bool = True
+    # Whether `bind` must be asked for each rank: so where a class has its own, unless it says not.
+    depends_on_position: bool = False
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
@@ -171,6 +173,12 @@ class Op:
     # `torch.empty_like` of the "first" input. Elsewhere only the kernel tells.
     order: Order = ""
     flops_per_element: ClassVar[float] = 1.0
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        super().__init_subclass__(**settings)
+        own = vars(cls)
+        if "bind" in own and "depends_on_position" not in own:
+            cls.depends_on_position = True
 
     def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:
         self.name = name or self.name
@@ -225,11 +233,6 @@ class Op:
     def bind(self, local: Local, attrs: Arg) -> Kernel:
         """The kernel for one rank, attributes bound; takes the local tensors."""
         return local.bind(self.kernel, *attrs)
-
-    @property
-    def depends_on_position(self) -> bool:
-        """Whether `bind` must be asked for each rank."""
-        return type(self).bind is not Op.bind
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         """Gradients for the tensor inputs; `needs[i]` is falsy where none is wanted.

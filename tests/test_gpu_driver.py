@@ -92,7 +92,7 @@ def test_memory_for_descriptors_needs_an_allocator():
     ("facts", "text"),
     [
         (replace(FACTS, spills=8), "spills 8 bytes a thread"),
-        (replace(FACTS, serialized=True), "products of a warp group wait for each other"),
+        (replace(FACTS, serialized=True), "wgmma instructions are serialized"),
         (replace(FACTS, shared=232449), "232449 bytes of shared memory, of 232448"),
         (replace(FACTS, registers=255, threads=512), "255 registers x 512 threads, of 65536"),
     ],
@@ -362,9 +362,9 @@ def test_a_step_of_a_model_that_is_larger_than_the_machine(monkeypatch):
 def test_spills_are_notes_with_a_compiler_without_a_budget(monkeypatch):
     spilling, wrong = Problem("_a(x)", "spills 8 bytes a thread"), Problem("_a(x)", "wrong")
     monkeypatch.setattr(driver_runs, "is_budgeted", lambda: False)
-    waiting = [Problem("_a(x)", "products wait"), Problem("_a(y)", "products wait")]
-    assert list(driver_runs.wrong([spilling, *waiting, wrong])) == [
-        f"note: {spilling}", str(wrong), "note: products wait in _a",
+    serial = [Problem("_a(x)", "wgmma is serial"), Problem("_a(y)", "wgmma is serial")]
+    assert list(driver_runs.wrong([spilling, *serial, wrong])) == [
+        f"note: {spilling}", str(wrong), "note: wgmma is serial in _a",
     ]  # fmt: skip
 
 

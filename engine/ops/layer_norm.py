@@ -49,6 +49,7 @@ class LayerNormWithStats(NormOp):
     num_outputs = 3
     saves_output = (1, 2)
     one_gradient = True
+    depends_on_position = False
 
     def infer(
         self, x: Meta, weight: Meta, bias: Meta, attrs: NormAttributes
@@ -64,10 +65,6 @@ class LayerNormWithStats(NormOp):
         shape, eps = attrs
         torchs = torch.native_layer_norm  # with no call around it
         return lambda x, weight, bias: torchs(x, shape, weight, bias, eps)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
 
     def vjp(
         self,

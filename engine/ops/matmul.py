@@ -73,6 +73,7 @@ class MatrixOp(Op):
     """A product. The Triton kernel is that of `reference`; else `kernel`, torch's own, runs."""
 
     attributes = NoAttributes
+    depends_on_position = False
     order: Order = "made"
     linear = "each"
     reference: Kernel
@@ -80,10 +81,6 @@ class MatrixOp(Op):
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         bound = local.bind(self.reference)
         return self.kernel if bound.kernel is self.reference else bound
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
 
 
 class Product(MatrixOp):
@@ -200,6 +197,7 @@ class Widened(Op):
     """
 
     attributes = CastAttributes
+    depends_on_position = False
     order: Order = "made"
 
     def __init__(self, product: Product | RowsProduct) -> None:
@@ -226,10 +224,6 @@ class Widened(Op):
         chain = Chain(1, (Link(cast_kernel, (At(0), attrs.dtype)),), (1,))
         picked = local.pick(epilogues.with_epilogue)
         return local.around(picked, picked(self.product.reference, 2, chain, False))
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, attrs: CastAttributes

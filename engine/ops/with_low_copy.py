@@ -1,4 +1,4 @@
-"""Ops that give their result in a lower precision too, which mixed precision asks for next.
+"""Ops that also return their result in lower precision, for the product that reads it next.
 
 One kernel writes both. Autocast calls them for norms, and backward for sums of gradients.
 """
@@ -51,6 +51,7 @@ class LowNorm(NormOp):
 
     attributes = LowNormAttributes
     one_gradient = True
+    depends_on_position = False
 
     def __init__(self, norm: NormOp, entry: Callable[..., Any]) -> None:
         self.norm = norm
@@ -101,10 +102,6 @@ class LowNorm(NormOp):
 
         return local.around(picked, in_order)
 
-    @property
-    def depends_on_position(self) -> bool:
-        return False
-
     def vjp(
         self, needs: Needs, dy: tuple[Tensor | None, ...], y: tuple[Tensor | Meta, ...],
         x: Tensor, weight: Tensor | None, bias: Meta | None, attrs: LowNormAttributes,
@@ -122,6 +119,7 @@ class SumAndLowCopy(Op):
     attributes = CastAttributes
     num_outputs = 2
     differentiable = False
+    depends_on_position = False
     saves = ()
     order = "row-major"
 
@@ -135,10 +133,6 @@ class SumAndLowCopy(Op):
         links = Link(torch.add, (At(0), At(1))), _cast_of(2, attrs.dtype)
         picked = local.pick(pointwise_chain_ref.several)
         return local.around(picked, picked(Chain(2, links, (2, 3))))
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
 
 
 for _norm, _entry in (

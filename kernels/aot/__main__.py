@@ -124,7 +124,7 @@ def _report(found: dict[str, Facts], failed: list[str], budgeted: str) -> int:
     for key in sorted(spilled):
         print(f"{key}: spills {spilled[key]}")
     for key in sorted(key for key, facts in found.items() if facts.serialized):
-        print(f"{key}: its products wait for each other")
+        print(f"{key}: wgmma is serialized")
     for line in failed:
         print(line)
     compiler = compile_kernel.COMPILER

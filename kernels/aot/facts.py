@@ -37,7 +37,7 @@ class Facts:
     store: int
     matrix: str  # the instruction that multiplies matrices, if there is one
     tma: bool  # whether tiles are copied by the tensor memory accelerator
-    serialized: bool = False  # whether ptxas lets the products of a warp group wait for each other
+    serialized: bool = False  # whether ptxas serializes its wgmma instructions
 
     def as_json(self) -> dict[str, int | str | bool]:
         """The facts as plain values, in the order above."""

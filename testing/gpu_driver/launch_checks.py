@@ -48,7 +48,7 @@ class Form:
 
 
 def form_faults(form: Form, target: str) -> Iterator[str]:
-    """Why a form cannot start on a target, or is slow there: limits, spills, products that wait."""
+    """Why a form cannot start on a target, or is slow there: limits, spills, serialized wgmma."""
     if form.warps * 32 > _THREADS:
         yield f"{form.warps} warps, of {_THREADS // 32}"
     if form.facts is not None:
@@ -56,7 +56,7 @@ def form_faults(form: Form, target: str) -> Iterator[str]:
         if form.facts.spills:
             yield f"spills {form.facts.spills} bytes a thread"
         if form.facts.serialized:
-            yield "products of a warp group wait for each other"
+            yield "wgmma instructions are serialized"
 
 
 def launch_faults(

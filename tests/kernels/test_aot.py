@@ -62,16 +62,16 @@ def test_read_from_ptx():
     assert (tiles.tma, tiles.matrix, tiles.threads, tiles.load) == (True, "", 128, 0)
     wide = of_nvidia("ld.global.v8.b32 {%r1}, [%rd1]; tcgen05.mma.cta_group::1", REPORT, 0, 4)
     assert (wide.load, wide.matrix) == (32, "tcgen05")
-    waiting = (
+    message = (
         "(C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
     )
-    assert of_nvidia(PTX, waiting + REPORT, 0, 4).serialized and not found.serialized
+    assert of_nvidia(PTX, message + REPORT, 0, 4).serialized and not found.serialized
     with pytest.raises(ValueError, match="no registers"):
         of_nvidia(PTX, "", 0, 4)
 
 
-def test_no_form_of_the_budget_lets_products_wait():
-    """See `attention_tiles.after`."""
+def test_no_form_of_the_budget_has_serialized_products():
+    """See `attention_tiles.nonempty_end`."""
     table, _ = budget.read(budget.PATH)
     assert sum(facts.matrix == "wgmma" for facts in table.values()) > 50
     assert [key for key, facts in table.items() if facts.serialized] == []

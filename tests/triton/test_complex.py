@@ -26,18 +26,15 @@ LAYOUTS = {
 }
 
 
-def alike(found, wanted):
-    assert found.dtype is wanted.dtype and found.stride() == wanted.stride()
-    torch.testing.assert_close(found, wanted)
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("function", [torch.mul, torch.add, torch.sub], ids=lambda f: f.__name__)
 def test_of_two(name, function, monkeypatch):
     kernel = pointwise_kernels.of_torch(function)
     monkeypatch.setattr(kernel, "torchs", only_empty(function))
     a, b = LAYOUTS[name]()
-    alike(kernel(a, b), function(a, b))
+    found, wanted = kernel(a, b), function(a, b)
+    assert found.dtype is wanted.dtype and found.stride() == wanted.stride()
+    torch.testing.assert_close(found, wanted)
 
 
 def only_empty(function):

@@ -14,15 +14,15 @@ from ..launch.jit_kernel import Kernel
 from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
-    after,
     described,
     kept,
     keys_of,
-    last_of,
+    last_key,
     load_heads,
     load_rows,
     logical_of,
     masked,
+    nonempty_end,
     of_heads,
     program_of,
     queries_of,
@@ -78,9 +78,10 @@ def _sums(
     dy, y, logs, exponents, sums, dy_step, y_step, i0, rows,
     DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """The logsumexp of rows in base 2, infinite for rows without keys, whose weights are 0; and the
-    sums of dy * y. Both are stored, too: before the loads of a loop, which then are others and need
-    fewer registers.
+    """The logsumexp of rows in base 2 (infinite for rows without keys) and the sums of dy * y.
+
+    Both are also stored. The stores keep Triton from sharing these loads with the loop, which would
+    take more registers.
     """
     WIDE: tl.constexpr = logs.dtype.element_ty
     i = i0 + tl.arange(0, BM)
@@ -91,7 +92,7 @@ def _sums(
     tl.store(sums + i, total, mask=i < rows)
     tl.store(exponents + i, log, mask=i < rows)
     if dy.dtype.element_ty == WIDE:
-        # Read back, or products without matrix units would be laid out as the sum is, with twice
+        # Read back: otherwise products without tensor cores take the layout of this sum, and twice
         # the registers.
         tl.debug_barrier()
         total = tl.load(sums + i, mask=i < rows, other=0.0)
@@ -158,23 +159,23 @@ def of_queries(
         factor = (scale * LOG2_E).to(WIDE)
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
-        last = last_of(i, columns, first, CAUSAL)
-        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
-        if CHECK:
-            high = after(low, high)
-        for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
+        last = last_key(i, columns, first, CAUSAL)
+        FIRST: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        if FIRST:
+            high = nonempty_end(low, high)
+        for CHECK in tl.static_range(FIRST, 2 if FIRST == 0 else FIRST + 1):
             for j0 in tl.range(
-                full if NOW != CHECK else low, full if NOW == 0 else high, BN,
+                full if CHECK != FIRST else low, full if CHECK == 0 else high, BN,
                 warp_specialize=SPECIALIZE,
             ):  # fmt: skip
                 j = j0 + tl.arange(0, BN)
-                keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, NOW == 0, TMA)
-                values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, NOW == 0, TMA)
+                keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, CHECK == 0, TMA)
+                values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, CHECK == 0, TMA)
                 p, keep = _weights(
                     queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
                     i_step, j_step, rows, columns, first, window, factor, least, seed, call,
                     j0 >= full, last[:, None],
-                    CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, NOW, BN, False,
+                    CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, False,
                 )  # fmt: skip
                 ds = _score_grads(
                     p, keep, grads, values, own_sums[:, None], kept_by, DROP, PRECISION
@@ -235,7 +236,7 @@ def of_keys(
         CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if CAUSAL else 0
         head, i0 = (own * group).to(tl.int32), low
         # One loop over the heads and their queries, so that copies run ahead across heads.
-        for _ in tl.range(after(0, group * per_head), warp_specialize=SPECIALIZE):
+        for _ in tl.range(nonempty_end(0, group * per_head), warp_specialize=SPECIALIZE):
             i = i0 + tl.arange(0, BM)
             queries = load_heads(of_q, q_head, q_step, head, i0, rows, D, BM, BD, TMA)
             grads = load_heads(of_dy, dy_head, dy_step, head, i0, rows, DV, BM, BV, TMA)

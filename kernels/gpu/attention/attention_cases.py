@@ -14,7 +14,7 @@ from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
 from .attention_config import COPIES, Sizes, by_rule, shape_class, sizes_allowed
-from .attention_kernels import WORK, Form, Heads, attend, branch, fill_grads, given, padded
+from .attention_kernels import WORK, Form, Given, Heads, attend, branch, fill_grads, padded
 
 _WHY = "each has its own room in registers and in shared memory"
 
@@ -111,7 +111,7 @@ def _call(
     h, form, tile = Heads(q, k, v, None), Form(Pairs(True, sizes[-1] ** -0.5)), Sizes(**config)
     if work == "forward":
         return lambda: attend(h, form, tile)[0]
-    known = given(dy, h, *attend(h, form))
+    known = Given.of(dy, h, *attend(h, form))
     if work == "keys":
         fill_grads("queries", known, form, torch.empty_like(q))
     made = torch.empty((1 if work == "queries" else 2, *sizes), dtype=dtype, device=q.device)

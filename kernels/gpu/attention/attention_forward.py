@@ -12,14 +12,14 @@ from ..launch.jit_kernel import Kernel
 from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
-    after,
     described,
     kept,
     keys_of,
-    last_of,
+    last_key,
     load_rows,
     logical_of,
     masked,
+    nonempty_end,
     program_of,
     seen,
     sequence,
@@ -41,7 +41,7 @@ def _over_keys(
     With CHECK 1 scores are masked, with 2 those of tiles from `full` on. The maximum is scaled, not
     each score: `scale` is positive.
     """
-    last = last_of(i, columns, first, CAUSAL)
+    last = last_key(i, columns, first, CAUSAL)
     for j0 in tl.range(low, high, BN, warp_specialize=SPECIALIZE):
         j = j0 + tl.arange(0, BN)
         keys = load_rows(k, k_step, j0, columns, D, BN, BD, CHECK == 0, TMA)
@@ -129,15 +129,15 @@ def forward(
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
-        CHECK: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
-        if CHECK:
-            high = after(low, high)
-        for NOW in tl.static_range(CHECK, 2 if CHECK == 0 else CHECK + 1):
+        FIRST: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
+        if FIRST:
+            high = nonempty_end(low, high)
+        for CHECK in tl.static_range(FIRST, 2 if FIRST == 0 else FIRST + 1):
             out, sums, top = _over_keys(
                 out, sums, top, queries, of_k, of_v, mask, i, logical,
-                full if NOW != CHECK else low, full if NOW == 0 else high, full,
+                full if CHECK != FIRST else low, full if CHECK == 0 else high, full,
                 k_step, v_step, i_step, j_step, rows, columns, first, window, factor, least,
-                seed, call, D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, NOW, BN, BD, BV,
+                seed, call, D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, BD, BV,
                 TMA, SPECIALIZE,
             )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen

@@ -170,8 +170,8 @@ def branch(work: str, arch: str | None = None) -> tuple[bool, ...]:
     """The last constant of kernels that go over keys: whether one loop branches in tiles of which
     some pairs are left out, or a second loop has them.
 
-    Behind two loops ptxas lets products of a warp group wait for each other where threads copy the
-    tiles. Elsewhere Triton would lay out the scores of a branch otherwise.
+    With two loops ptxas serializes wgmma where threads copy the tiles. On other GPUs Triton gives
+    the scores another layout inside a branch, and converts them in every step.
     """
     return () if work == "keys" else ((architecture() if arch is None else arch) in COPIES,)
 
@@ -226,6 +226,11 @@ class Given(NamedTuple):
     logs: Tensor
     of_rows: tuple[Tensor, Tensor]  # what the gradient of queries leaves for that of keys
 
+    @classmethod
+    def of(cls, dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
+        logs = logs.contiguous()
+        return cls(dense(dy), h, dense(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
+
     def args(self, work: str, form: Form, *made: Tensor) -> tuple[Argument, ...]:
         """The arguments, before the numbers, of the kernel that writes these outputs."""
         packed = form.starts is not None
@@ -238,12 +243,6 @@ class Given(NamedTuple):
         return (self.dy, *self.h, *mine, *form.pointers, *steps)
 
 
-def given(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
-    """The inputs of `fill_grads`."""
-    logs = logs.contiguous()
-    return Given(dense(dy), h, dense(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
-
-
 def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | None = None) -> None:
     """Compute the gradient of the "queries", and then those of the "keys" and their values."""
     _run(work, g.args(work, form, *made), g.h, form, sizes)
@@ -254,7 +253,7 @@ def attend_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
-    _fill_all(given(dy, h, y, logs), form, dq, dk, dv)
+    _fill_all(Given.of(dy, h, y, logs), form, dq, dk, dv)
     return dq, dk, dv
 
 
@@ -319,6 +318,6 @@ def attention_grad_joined(
         place: part.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
         for place, x, part in zip(order, of, joined.split(widths, -1), strict=True)
     }
-    g = given(dy, heads_of(q, k, v, mask), y, logs)
-    _fill_all(g, Form(pairs, drop), grads[0], grads[1], grads[2])
+    given = Given.of(dy, heads_of(q, k, v, mask), y, logs)
+    _fill_all(given, Form(pairs, drop), grads[0], grads[1], grads[2])
     return joined

@@ -142,11 +142,11 @@ def logical_of(i, batch, head, first, columns, logical_batch, logical_head, logi
 
 
 @triton.jit
-def after(low, high):
-    """The end of a loop that runs at least once, for the compiler to know it.
+def nonempty_end(low, high):
+    """The end of a loop, moved so that the loop runs at least once, which the compiler is told.
 
-    Sums in registers that a loop may skip are set to 0 at two places. Then ptxas lets the products
-    of the loop wait for each other. A tile of which no pair is left adds 0.
+    Accumulators of a loop that may be skipped are set to 0 in two places, and then ptxas serializes
+    the wgmma instructions of the loop. A tile without pairs adds 0.
     """
     high = tl.maximum(high, low + 1)
     tl.assume(high > low)
@@ -154,7 +154,7 @@ def after(low, high):
 
 
 @triton.jit
-def last_of(i, columns, first, CAUSAL: tl.constexpr):
+def last_key(i, columns, first, CAUSAL: tl.constexpr):
     """The last key that each query attends to."""
     last = i * 0 + (columns - 1)
     return tl.minimum(last, i + first) if CAUSAL else last

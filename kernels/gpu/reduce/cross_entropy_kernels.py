@@ -39,10 +39,10 @@ from .row_configs import Shared, dense_or_none
 
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
-_NEAR = ("sm_90",)
+_TUNED_ON = ("sm_90",)
 _MULTIPROCESSORS = 132  # of an H200
-_AT_ONCE = 5 * _MULTIPROCESSORS  # programs of `_WIDEST` elements and `_WARPS` warps
-_CACHED = 28 << 20  # bytes of rows that stay in its cache, beside what is written
+_PROGRAMS = 5 * _MULTIPROCESSORS  # at once, of `_WIDEST` elements and `_WARPS` warps
+_CACHE = 28 << 20  # bytes of rows that stay in its L2 cache of 50 MB
 
 
 @Kernel
@@ -150,9 +150,9 @@ def _rule_of_both(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     """
     rule = _rule(dtype, outer, n, inner)
     width = n * dtype.itemsize
-    if architecture() not in _NEAR or not rule.rows or _AT_ONCE * width <= _CACHED:
+    if architecture() not in _TUNED_ON or not rule.rows or _PROGRAMS * width <= _CACHE:
         return rule
-    block, warps = (8192, 16) if 2 * _MULTIPROCESSORS * width <= _CACHED else (16384, 32)
+    block, warps = (8192, 16) if 2 * _MULTIPROCESSORS * width <= _CACHE else (16384, 32)
     block = min(block // (dtype.itemsize // 2), power_of_2(n))
     return replace(rule, kept_block=1, block=block, chunk=cdiv(n, block) * block, warps=warps)
 
@@ -299,11 +299,11 @@ def whole_cross_entropy_and_grad(
 def _grad(
     dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
-    config: Config | None = None, t: Tiles | None = None, into: Tensor | None = None,
+    config: Config | None = None, t: Tiles | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
     t = t or _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if into is None else into
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     wide = wide_of(x.dtype)
     sums = _sums(target, weight, classes, wide, mean)
     pointers = (
@@ -356,7 +356,7 @@ def row_losses_and_grad(
     losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
     rows, n = x.shape
     t = _BOTH_SHARED.of(x.dtype, rows, n, 1, config)
-    return losses, _grad(None, x, target, None, None, classes, "found", False, losses, t=t, into=x)
+    return losses, _grad(None, x, target, None, None, classes, "found", False, losses, t=t, out=x)
 
 
 def target_weights(
@@ -448,8 +448,8 @@ CASES += [
         _both_case("*bf16", True, 1, block, warps=warps, targets=targets)
         for block, warps, targets in (
             (_WIDEST, _WARPS, TARGETS),
-            (8192, 16, _NEAR),
-            (16384, 32, _NEAR),
+            (8192, 16, _TUNED_ON),
+            (16384, 32, _TUNED_ON),
         )
     ],
     Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
