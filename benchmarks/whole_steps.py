@@ -259,15 +259,13 @@ def text(row: timing.Results) -> str:
     )
 
 
-def apart(rows: list[timing.Results]) -> list[str]:
-    """The rows whose losses are not those of torch for the same model and batch."""
+def apart(rows: list[timing.Results], to: str = "torch") -> list[str]:
+    """The rows whose losses are not those of the candidate `to` for the same model and batch."""
     ran = [row for row in rows if "failed" not in row]
-    plain = {
-        (row["model"], row["batch"]): row["losses"] for row in ran if row["candidate"] == "torch"
-    }
+    plain = {(row["model"], row["batch"]): row["losses"] for row in ran if row["candidate"] == to}
     return [
         f"the losses of {row['candidate']} ({row['model']}, batch {row['batch']}) are "
-        f"{row['losses']}, and torch's {wanted}"
+        f"{row['losses']}, and those of {to} {wanted}"
         for row in ran
         if (wanted := plain.get((row["model"], row["batch"]))) is not None
         and any(abs(a - b) > AGREE * abs(b) for a, b in zip(row["losses"], wanted, strict=True))

@@ -66,6 +66,7 @@ STEPS = [
     Step("tune-matmul", [*TUNE, "matmul", "--dtype", "bfloat16"], 8),
     tests("training", 6, "gpu/test_training.py", "gpu/test_cuda_graphs.py"),
     tests("nccl", 4, "gpu/test_nccl_capture.py"),
+    Step("turns", [*script("steps_in_turns.py"), "--kernels"], 4),
     Step("whole-gpt2", [*script("whole_steps.py"), "--model", "gpt2"], 8),
     Step("whole-llama", [*script("whole_steps.py"), "--model", "llama"], 8),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from source_tree import REPO
 sys.path.insert(0, str(REPO / "benchmarks"))
 
 import step_models
+import steps_in_turns
 import whole_steps
 
 TIME_OVER = {"failed": ""}
@@ -83,11 +84,35 @@ def test_a_candidate_without_time_is_left(tmp_path, monkeypatch):
     assert not run.model("llama")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is measured there")
+def test_steps_in_turns(capsys, monkeypatch):
+    words = ["--dry", "--rounds", "2", "--steps", "1", "--only", "torch", "graph", "--kernels"]
+    assert steps_in_turns.main(words) == 0
+    out = capsys.readouterr().out
+    assert "gpt2   batch   2 graph" in out
+    assert "of the time of torch" in out
+    monkeypatch.setattr(whole_steps, "AGREE", -1.0)
+    assert steps_in_turns.main(words) == 1
+    assert "the losses of graph (gpt2, batch 2) are" in capsys.readouterr().out
+
+
+def test_each_candidate_has_its_turn_in_every_round():
+    calls = []
+    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
+    times = steps_in_turns.in_turns(steps, rounds=2, count=2)
+    assert "".join(calls) == "aaabbbaaabbb"
+    assert [len(times[name]) for name in "ab"] == [2, 2]
+    assert [len(found) for found in steps_in_turns.in_turns(steps, 5, 1, 0.0).values()] == [1, 1]
+    text = steps_in_turns.ratios({"a": [2.0, 4.0, 5.0], "b": [1.0, 2.0, 5.0]})
+    assert text == ["b takes 0.500 [0.500-1.000] of the time of a"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
-def test_without_a_gpu_it_says_so(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["whole_steps.py"])
+@pytest.mark.parametrize("script", ["whole_steps", "steps_in_turns"])
+def test_without_a_gpu_it_says_so(script, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [f"{script}.py"])
     with pytest.raises(SystemExit, match="steps are measured on a GPU"):
-        runpy.run_path(str(REPO / "benchmarks" / "whole_steps.py"), run_name="__main__")
+        runpy.run_path(str(REPO / "benchmarks" / f"{script}.py"), run_name="__main__")
 
 
 def test_liger_is_called_by_its_names(monkeypatch):

@@ -395,6 +395,7 @@ def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
 
 
 _SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
+_CHUNKS = ((16384, 50304, 1), (8192, 128256, 1))  # of the loss of GPT-2's and a Llama's last layer
 _NUMBERS = ("i32",) * 5 + ("i32?",)
 
 
@@ -427,7 +428,7 @@ TUNED = [
         _SIZES, _tuned_grad, lambda x, n, form, warps: [_grad_case(x, *form, warps=warps)]
     ),
     _BOTH_SHARED.tuned(
-        _SIZES, _tuned_both, lambda x, n, form, warps: [_both_case(x, *form, warps=warps)]
+        (*_SIZES, *_CHUNKS), _tuned_both, lambda x, n, form, warps: [_both_case(x, *form, warps=warps)]
     ),
 ]
 _HALF = (tl.float32, True, 1, _WIDEST // 2)
