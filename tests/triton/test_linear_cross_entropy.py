@@ -70,23 +70,18 @@ def test_against_torch():
     ("arch", "dtype", "classes", "block", "warps"),
     [
         ("sm_90", torch.bfloat16, 16384, 4096, 4),
-        ("sm_90", torch.bfloat16, 50304, 8192, 16),
-        ("sm_90", torch.bfloat16, 128256, 16384, 32),
-        ("sm_90", torch.float32, 16384, 4096, 16),
+        ("sm_90", torch.bfloat16, 50304, 8192, 8),
+        ("sm_90", torch.bfloat16, 128256, 8192, 8),
+        ("sm_90", torch.float32, 16384, 4096, 8),
         ("sm_90", torch.bfloat16, 1000, 1024, 4),
         ("sm_100", torch.bfloat16, 50304, 4096, 4),
     ],
 )
-def test_rows_worked_on_at_once_fit_the_cache(monkeypatch, arch, dtype, classes, block, warps):
-    """Programs of many warps are few, so the second pass of each finds its row there."""
+def test_programs_for_long_rows_are_larger(monkeypatch, arch, dtype, classes, block, warps):
     monkeypatch.setattr(cross_entropy_kernels, "architecture", lambda: arch)
     t = cross_entropy_kernels._rule_of_both(dtype, 8192, classes, 1)
     assert (t.block, t.warps) == (block, warps)
     assert t.kept_block == (4 if block < 4096 else 1)
-    if arch == "sm_90" and warps >= 16:
-        programs = 132 * (2 if warps == 16 else 1)
-        before = 132 * 5 * classes * dtype.itemsize
-        assert programs * classes * dtype.itemsize < 34 << 20 < before
 
 
 def test_the_gradient_takes_the_place_of_the_logits():

@@ -4,6 +4,7 @@ from unittest import mock
 
 import pytest
 import torch
+from device_checks import DEVICE
 
 import onefold as flow
 from onefold import nn
@@ -20,7 +21,7 @@ def test_bits_are_those_of_casts(norm, dtype):
     for low_copies in (True, False):
         with (
             mock.patch.object(parameter_casts, "uses_triton", return_value=low_copies),
-            flow.autocast("cpu", dtype),
+            flow.autocast(DEVICE, dtype),
         ):
             y = x
             for before, *products in layers:

@@ -91,6 +91,15 @@ def test_activations(name):
             assert_matches_reference(aten(f"{name}_backward"), dy, x)
 
 
+@pytest.mark.parametrize("how", ["none", "tanh"])
+def test_gelu_of_large_numbers(how):
+    x = torch.tensor([-6e4, -1e3, -30.0, -5.0, 5.0, 30.0, 1e3, 6e4], device=DEVICE)
+    dy = torch.ones_like(x)
+    for dtype in FLOATS:
+        assert_matches_reference(own.gelu, x.to(dtype), how)
+        assert_matches_reference(own.gelu_backward, dy.to(dtype), x.to(dtype), how)
+
+
 def test_activations_with_settings():
     for dtype in FLOATS:
         x, dy, y = numbers(dtype, -4, 4), numbers(dtype, seed=1), numbers(dtype, 0.1, 0.9)

@@ -27,9 +27,25 @@ def element_of(x, row, column, x_row, inside):
 
 
 @triton.jit
+def _rounded(y, ROUND: tl.constexpr, PACKED: tl.constexpr):
+    """y in another dtype; PACKED, on NVIDIA's GPUs, converts two elements at once."""
+    # ptxas converts single ones in the unit for exp2 and reciprocals, if they are stored as well.
+    if PACKED and y.dtype == tl.float32 and ROUND == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [y], tl.bfloat16, is_pure=True, pack=2
+        )
+    elif PACKED and y.dtype == tl.float32 and ROUND == tl.float16:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [y], tl.float16, is_pure=True, pack=2
+        )
+    else:
+        return y.to(ROUND)
+
+
+@triton.jit
 def apply_epilogue(
     y, bias, x, z, kept, row, column, m, n, x_row, z_row,
-    CHAIN: tl.constexpr, ROUND: tl.constexpr,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr, PACKED: tl.constexpr = False,
 ):  # fmt: skip
     """x + (y + bias) for elements y of the product at (row, column), or a function of them.
 
@@ -44,7 +60,7 @@ def apply_epilogue(
             y += element_of(x, row, column, x_row, inside)
         return y
     else:
-        v = y.to(ROUND)
+        v = _rounded(y, ROUND, PACKED)
         if kept is not None:
             tl.store(kept + row.to(tl.int64) * n + column, v, mask=inside)
         of_x, of_z = v, v  # for what is not there, and not used

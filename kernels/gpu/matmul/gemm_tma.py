@@ -77,7 +77,7 @@ def _finish(
         row = (first_m + tl.arange(0, BM))[:, None]
         column = (first_n + tl.arange(0, BN))[None, :]
         total = apply_epilogue(
-            total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND
+            total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND, True
         )
         of_y.store([first_m, first_n], total.to(y.dtype.element_ty))
 

@@ -33,20 +33,20 @@ def sqrt(x):
     return tl.sqrt(x)
 
 
-@scalar("r")
-def fast_reciprocal(x):
-    """1 / x; in float32 within two units in the last place, and 0 where x is greater than 2^126.
+@scalar("rr")
+def fast_quotient(a, b):
+    """a / b; in float32 within two units in the last place, and 0 where b is greater than 2^126.
 
     An exact division has branches, which take longer than all else in a function like sigmoid.
     """
-    if x.dtype == tl.float32:
-        return libdevice.fast_dividef(1.0, x)
-    return 1.0 / x
+    if b.dtype == tl.float32:
+        return libdevice.fast_dividef(a, b)
+    return a / b
 
 
 @scalar("r")
 def sigmoid(x):
-    return fast_reciprocal(1.0 + tl.exp2(x * -LOG2_E))
+    return fast_quotient(1.0, 1.0 + tl.exp2(x * -LOG2_E))
 
 
 @triton.jit

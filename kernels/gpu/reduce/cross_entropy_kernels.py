@@ -40,9 +40,7 @@ from .row_configs import Shared, dense_or_none
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
 _TUNED_ON = ("sm_90",)
-_MULTIPROCESSORS = 132  # of an H200
-_PROGRAMS = 5 * _MULTIPROCESSORS  # at once, of `_WIDEST` elements and `_WARPS` warps
-_CACHE = 28 << 20  # bytes of rows that stay in its L2 cache of 50 MB
+_SHORT = 44 << 10  # bytes of a row; as many as are worked on at once fit in the cache there
 
 
 @Kernel
@@ -144,17 +142,12 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
 
 
 def _rule_of_both(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
-    """A row is read twice. The second time it is in the cache, if few rows are worked on at once.
-
-    How many are follows from the registers that each program needs on an H200.
-    """
+    """A row is read twice. The second time parts are in the cache, if few rows are worked on."""
     rule = _rule(dtype, outer, n, inner)
-    width = n * dtype.itemsize
-    if architecture() not in _TUNED_ON or not rule.rows or _PROGRAMS * width <= _CACHE:
+    if architecture() not in _TUNED_ON or not rule.rows or n * dtype.itemsize <= _SHORT:
         return rule
-    block, warps = (8192, 16) if 2 * _MULTIPROCESSORS * width <= _CACHE else (16384, 32)
-    block = min(block // (dtype.itemsize // 2), power_of_2(n))
-    return replace(rule, kept_block=1, block=block, chunk=cdiv(n, block) * block, warps=warps)
+    block = min(2 * _WIDEST // (dtype.itemsize // 2), power_of_2(n))
+    return replace(rule, kept_block=1, block=block, chunk=cdiv(n, block) * block, warps=2 * _WARPS)
 
 
 _SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_grad", _rule)
@@ -428,7 +421,9 @@ TUNED = [
         _SIZES, _tuned_grad, lambda x, n, form, warps: [_grad_case(x, *form, warps=warps)]
     ),
     _BOTH_SHARED.tuned(
-        (*_SIZES, *_CHUNKS), _tuned_both, lambda x, n, form, warps: [_both_case(x, *form, warps=warps)]
+        (*_SIZES, *_CHUNKS),
+        _tuned_both,
+        lambda x, n, form, warps: [_both_case(x, *form, warps=warps)],
     ),
 ]
 _HALF = (tl.float32, True, 1, _WIDEST // 2)
@@ -449,8 +444,7 @@ CASES += [
         _both_case("*bf16", True, 1, block, warps=warps, targets=targets)
         for block, warps, targets in (
             (_WIDEST, _WARPS, TARGETS),
-            (8192, 16, _TUNED_ON),
-            (16384, 32, _TUNED_ON),
+            (2 * _WIDEST, 2 * _WARPS, _TUNED_ON),
         )
     ],
     Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),

@@ -17,6 +17,7 @@ from .softmax_kernels import base, exp, passed
 def below(
     x, lse, first, index, n, step, inside,
     LSE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+    AGAIN: tl.constexpr = False,
 ):  # fmt: skip
     """(a, b) so that v - a - b is the logarithm of v's probability."""
     nothing = tl.zeros((BK,), WIDE)
@@ -25,7 +26,7 @@ def below(
     elif LSE == "none":
         return nothing, nothing
     else:
-        top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
+        top, total = passed(x, first, n, step, inside, WIDE, BK, BR, AGAIN)
         return base(top), tl.log(total)
 
 
@@ -50,7 +51,7 @@ def _probable(v, a, b, every, LSE: tl.constexpr, QUICK: tl.constexpr):
 def _block(
     x, dx, weight, first, start, n, step, mask, a, b, every, share, offset,
     LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, QUICK: tl.constexpr,
-    WIDE: tl.constexpr, BR: tl.constexpr,
+    WIDE: tl.constexpr, BR: tl.constexpr, GONE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a block of logits, as if none was a target's."""
     r = start + tl.arange(0, BR)
@@ -63,7 +64,7 @@ def _block(
             d -= share[:, None] * w[None, :]
         else:
             d -= share[:, None]
-    tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
+    tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask, eviction_policy=GONE)
 
 
 @Kernel
@@ -101,7 +102,10 @@ def logits_grad(
     every = own
     if SMOOTHING != 0.0:
         every += share * tl.load(sums + 1) if WEIGHTED else share * total
-    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    # The row stays in the cache for the second pass, if what was written does not stay there.
+    AGAIN: tl.constexpr = LSE == "found" and losses is not None
+    GONE: tl.constexpr = "evict_first" if AGAIN else ""
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR, AGAIN)
     if losses is not None:
         lost = tl.where(here, (a - logit) + b, 0.0)
         tl.store(losses + index, lost.to(losses.dtype.element_ty), mask=inside)
@@ -118,13 +122,13 @@ def logits_grad(
     _, mask = block_at(first, inside, last, n, step, BR)
     _block(
         x, dx, weight, first, last, n, step, mask, a, b, every, share, offset,
-        LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR,
+        LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, GONE,
     )  # fmt: skip
-    STAGES: tl.constexpr = 3 if HALF and not WEIGHTED else 2
+    STAGES: tl.constexpr = 1 if AGAIN else 3 if HALF and not WEIGHTED else 2
     for done in tl.range(BR, last + BR, BR, num_stages=STAGES):
         _block(
             x, dx, weight, first, last - done, n, step, inside[:, None], a, b, every, share, offset,
-            LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR,
+            LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, GONE,
         )  # fmt: skip
     # That of the target alone, behind the others of its block.
     d = _probable(logit, a, b, every, LSE, QUICK) - own

@@ -56,20 +56,29 @@ def _joined(v, top, total):
 
 
 @triton.jit
-def passed(x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
-    """The maximum over n elements, and the sum of exponentials below it (see `base`)."""
+def passed(
+    x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+    AGAIN: tl.constexpr = False,
+):  # fmt: skip
+    """The maximum over n elements, and the sum of exponentials below it (see `base`).
+
+    AGAIN says that the elements are read once more, and are to stay in the cache.
+    """
     top = tl.full((BK,), float("-inf"), WIDE)
     total = tl.zeros((BK, BR), WIDE)
-    # While a block is worked on, the next ones are copied to shared memory.
-    STAGES: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
+    # While a block is worked on, the next ones are copied to shared memory; but such copies cannot
+    # say what is to stay in the cache.
+    COPIED: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
+    STAGES: tl.constexpr = 1 if AGAIN else COPIED
+    KEEP: tl.constexpr = "evict_last" if AGAIN else ""
     whole = n // BR * BR
     for start in tl.range(0, whole, BR, num_stages=STAGES):
         where, _ = block_at(first, inside, start, n, step, BR)
-        v = tl.load(x + where, mask=inside[:, None], other=0.0)
+        v = tl.load(x + where, mask=inside[:, None], other=0.0, eviction_policy=KEEP)
         top, total = _joined(v.to(WIDE), top, total)
     if whole < n:
         where, mask = block_at(first, inside, whole, n, step, BR)
-        v = tl.load(x + where, mask=mask, other=float("-inf"))
+        v = tl.load(x + where, mask=mask, other=float("-inf"), eviction_policy=KEEP)
         top, total = _joined(v.to(WIDE), top, total)
     return top, tl.sum(total, 1)
 
