@@ -1,7 +1,7 @@
 """Fuses norms and their gradients with the pointwise steps before and after them.
 
-Applies where Triton does the work, behind the fusion of chains: an addition that ends a product
-stays there. Each value is rounded as in its own step, so no bit changes.
+Applies where Triton does the work, behind the fusion of chains, which may leave an addition to the
+product before it. Each value is rounded as in its own step, so no bit changes.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from ...engine.ops.norm import NormGradOp, NormOp
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
 from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
+from ...kernels.norm_chain_ref import MOST_BEFORE, NORMS
 from ..ir import ProgramStep, Value
 from .pass_utils import same_segment
 
@@ -69,7 +70,10 @@ class Groups:
     def found(self) -> list[Group]:
         """Those that are worth a kernel of their own, in the order of their last steps."""
         found = []
+        normed = {first.number for step in self.steps if (first := _of_norm(step)) is not None}
         for group in dict.fromkeys(self.of.values()):
+            if group.product is not None and self._goes_to_norm(group, normed):
+                group.product = None
             if group.product is not None and not self._ends(group):
                 group.product = None
                 for member in group.members:
@@ -84,6 +88,21 @@ class Groups:
         product = self.steps[group.product].outputs[0]
         outputs = [value for value in self.outputs(group) if value is not product]
         return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
+
+    def _goes_to_norm(self, group: Group, normed: set[int]) -> bool:
+        """Whether the steps are better done with the norm that reads their result.
+
+        The product is written and read then, and its end's result is not read. A kernel that moves
+        memory does so while it computes; a product computes first.
+        """
+        assert group.product is not None
+        product, outputs = self.steps[group.product].outputs[0], self.outputs(group)
+        if len(outputs) != 1 or outputs[0].number not in normed:
+            return False
+        result, others = outputs[0].meta, self.inputs(group)
+        alike = all(lies_alike(value.meta, result) for value in (product, *others))
+        few = 1 <= len(others) < MOST_BEFORE
+        return alike and few and 2 * product.meta.dtype.itemsize <= result.dtype.itemsize
 
     def outputs(self, group: Group) -> list[Value]:
         """The values that steps outside or the end of the program want."""
@@ -236,6 +255,14 @@ def is_product(step: ProgramStep) -> bool:
     a, b = [value.meta for value in step.reads()][:2]
     fits = a.ndim >= 2 and (b.ndim == 2 or isinstance(step.op, RowsProduct))
     return fits and a.is_floating
+
+
+def _of_norm(step: ProgramStep) -> Value | None:
+    """What a norm normalizes, if its kernel can make it."""
+    if not isinstance(step.op, NormOp) or step.name not in NORMS:
+        return None
+    first = step.inputs[0]
+    return first if type(first) is Value else None
 
 
 def _widens(step: ProgramStep) -> bool:

@@ -96,8 +96,15 @@ def test_a_step_in_mixed_precision(world):
     graph = SquareMeanSGD(Block(nn.RMSNorm), amp=True)
     graph(x(6, 8))
     found = notes(graph)
-    assert found == ["mul, add, rms_norm", "rms_norm, cast", "mul, mul, rms_norm_grad",
-                     "cast, rms_norm_grad, add"]  # fmt: skip
+    assert found == ["mul, add, rms_norm", "rms_norm, cast", "cast, add, rms_norm",
+                     "mul, mul, rms_norm_grad", "cast, rms_norm_grad, add"]  # fmt: skip
+
+
+def test_an_addition_stays_with_a_product_as_wide(world):
+    """To write and read the product instead of the sum would move more."""
+    graph = SquareMeanSGD(Block(nn.RMSNorm))
+    graph(x(6, 8))
+    assert not any("add, rms_norm" in note for note in notes(graph)[1:])
 
 
 class Residuals(nn.Module):
