@@ -255,7 +255,8 @@ def _call(
 ) -> Callable[[], Tensor]:
     images, side, channels, outs = sizes
     plane, filters = (side, side), (outs, channels, 3, 3)
-    x, dy, w = random_inputs(dtype, (images, channels, *plane), (images, outs, *plane), filters)
+    made = random_inputs(dtype, (images, channels, *plane), (images, outs, *plane), filters)
+    x, dy, w = (each.contiguous(memory_format=torch.channels_last) for each in made)
     window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     if back:
         return lambda: convolution_weight_grad(dy, x, w.shape, *window, Tile(**config))
@@ -292,7 +293,9 @@ def _cases(
     return forms_of_tile(product, types, (*window, False, precision, *tile[:3]), tile)
 
 
-_SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))
+_SIZES = (
+    (32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512), (256, 28, 256, 256)
+)  # fmt: skip
 TUNED = [
     _tuned("convolution", _forward, False, _cases),
     _tuned("convolution_weight_grad", _of_weight, True, conv_weight_grad.cases),

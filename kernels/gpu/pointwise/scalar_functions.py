@@ -146,12 +146,12 @@ def isclose_number(a, b, rtol, atol):
 
 @scalar("rr")
 def maximum(a, b):
-    return tl.where((a > b) | isnan(a), a, b)
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @scalar("rr")
 def minimum(a, b):
-    return tl.where((a < b) | isnan(a), a, b)
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 # Predicates and logic.
