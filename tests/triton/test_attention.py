@@ -104,6 +104,14 @@ def test_programs_that_share_a_processor(monkeypatch):
     assert {0, 4} <= {tile.resident for tile in tried}
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_specialized_tiles_are_tried_where_they_work(works, monkeypatch):
+    monkeypatch.setattr(attention_config, "architecture", lambda: "sm_90")
+    monkeypatch.setattr(attention_config, "_SPECIALIZES", works)
+    tried = attention_config.sizes_allowed("forward", "half", 128, 4096)
+    assert any(tile.specialized for tile in tried) == works
+
+
 def test_layouts():
     # Heads inside the sequence, as a projection makes them, and no dense dim.
     q, k, v = (make(2, 19, 3, 8).transpose(1, 2) for _ in range(3))
