@@ -80,7 +80,7 @@ def test_parts_of_a_tile_by_descriptors():
 def test_descriptors_need_aligned_rows_of_each_operand(k, suits, monkeypatch):
     """The rows of a float32 sum are aligned where those of bfloat16 operands are not."""
     monkeypatch.setattr(gemm_tma, "INTERPRETED", False)
-    monkeypatch.setattr(gemm_tma, "_processors", lambda device: 132)
+    monkeypatch.setattr(gemm_tma, "processors", lambda device: 132)
     a, b = (torch.empty(2048, k, dtype=torch.bfloat16) for _ in "ab")
     p = gemm_operands.pair(a, b.t())
     y = torch.empty(2048, 2048)

@@ -189,3 +189,14 @@ TILES = (
     ("double", Tile(64, 64, 16, 4, 3)),
 )
 LARGE = Tile(128, 256, 64, 8, 3)
+
+# What the tuner measures: images, side, channels and outs of a 3x3 convolution.
+IMAGES = (
+    (32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512), (256, 28, 256, 256)
+)  # fmt: skip
+
+
+def of_images(sizes: tuple[int, ...]) -> Products:
+    """The products of one of `IMAGES`."""
+    images, side, channels, outs = sizes
+    return Products(images * side * side, outs, channels, taps=9)

@@ -1,5 +1,5 @@
 """Convolution of one, two or three dims as a matrix product: rows are positions of the output,
-columns its channels.
+columns its channels. Where it can, TMA copies the windows (`conv_boxes.py`).
 
 Tensors are channels-last, so that the channels of a window are read 16 bytes at once. A transposed
 convolution (the gradient of the input) is the same product: each output position computes which
@@ -25,8 +25,9 @@ from ..matmul.gemm_tiles import forms_of_tile
 from ..pointwise.channels_last import dense, empty, turned
 from ..pointwise.copy_kernels import contiguous, reshape
 from ..reduce.reduction_tiles import cdiv
-from . import conv_weight_grad, one_product
+from . import conv_boxes, conv_weight_grad, one_product
 from .conv_geometry import (
+    IMAGES,
     LARGE,
     LEAST,
     TILES,
@@ -38,6 +39,7 @@ from .conv_geometry import (
     as_volumes,
     blank,
     kind_of,
+    of_images,
     small_tile,
     three,
     tile_of,
@@ -203,9 +205,10 @@ def _convolve(
     small = groups > 1 and min(shape[1] // groups, outs) < LEAST
     image = strides[0] if v.deep else strides[2]
     spread = transposed and not turned(y).is_contiguous()
+    weight = _weights(w, transposed, groups, small)
     args = (
-        x, _weights(w, transposed, groups, small), bias, y, v.places, *v.source, *v.output,
-        image, *strides[2:], channels, outs, groups,
+        x, weight, bias, y, v.places, *v.source, *v.output, image, *strides[2:], channels, outs,
+        groups,
     )  # fmt: skip
     window = (taps, *sizes, transposed, v.deep, spread, bias is not None)
     if small:
@@ -216,9 +219,12 @@ def _convolve(
         return
     flat, kind, count = channels % LEAST != 0, kind_of(x.dtype), prod(taps)
     depth, count = (channels * count, 1) if flat else (channels, count)
-    chosen = tile or tile_of(
-        "convolution", kind, Products(v.places, outs, depth, count, groups, flat)
-    )
+    p = Products(v.places, outs, depth, count, groups, flat)
+    steps = (image, *strides[3:])
+    if tile is None and conv_boxes.suit(x, weight, y, steps, v, p, sizes):
+        conv_boxes.convolve(x, weight, bias, y, steps, v, p, taps, sizes, transposed)
+        return
+    chosen = tile or tile_of("convolution", kind, p)
     bm, bn, bk, warps, stages, *_ = chosen
     bn = min(bn, 128) if spread else bn  # where each result lies takes registers
     grid = (cdiv(v.places, bm), cdiv(outs, bn), groups)
@@ -237,12 +243,6 @@ def convolution_weight_grad(
     # With `transposed`, the input is to the result what the result is to the input.
     rows, columns = (x, dy) if transposed else (dy, x)
     return weight_grad(rows, columns, three(shape[2:], 1), sizes, groups, tile).view(shape)
-
-
-def _forward(sizes: tuple[int, ...]) -> Products:
-    """The products of a 3x3 convolution of images, side, channels, outs."""
-    images, side, channels, outs = sizes
-    return Products(images * side * side, outs, channels, taps=9)
 
 
 def _of_weight(sizes: tuple[int, ...]) -> Products:
@@ -270,7 +270,7 @@ def _tuned(
     return Tuned(
         kernel,
         (torch.bfloat16, torch.float32),
-        {of(sizes).shape_class: sizes for sizes in _SIZES},
+        {of(sizes).shape_class: sizes for sizes in IMAGES},
         lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), of(sizes))],
         partial(_call, back=back),
         cases,
@@ -293,11 +293,8 @@ def _cases(
     return forms_of_tile(product, types, (*window, False, precision, *tile[:3]), tile)
 
 
-_SIZES = (
-    (32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512), (256, 28, 256, 256)
-)  # fmt: skip
 TUNED = [
-    _tuned("convolution", _forward, False, _cases),
+    _tuned("convolution", of_images, False, _cases),
     _tuned("convolution_weight_grad", _of_weight, True, conv_weight_grad.cases),
 ]
 

@@ -26,6 +26,7 @@ _LEAST = 256
 _WORK = 2**32
 _SHORT = 1024  # terms of a sum after which an epilogue takes about as long as the product
 _AT_ONCE = 2  # parts of a 16-bit tensor that are loaded at once, as registers allow
+_PACKED = tl.constexpr(not INTERPRETED)  # whether two numbers are rounded at once
 _SHARED = 231424  # bytes that a program may share, but for a few for barriers
 
 
@@ -77,7 +78,7 @@ def _finish(
         row = (first_m + tl.arange(0, BM))[:, None]
         column = (first_n + tl.arange(0, BN))[None, :]
         total = apply_epilogue(
-            total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND, True
+            total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND, _PACKED
         )
         of_y.store([first_m, first_n], total.to(y.dtype.element_ty))
 
@@ -124,7 +125,7 @@ def _persistent(
 
 
 @cache
-def _processors(device: int) -> int:
+def processors(device: int) -> int:
     """The number of multiprocessors of a device with TMA, else 0."""
     if torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] < 9:
         return 0
@@ -156,7 +157,7 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
         return False
     if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
         return False
-    if _processors(p.a.device.index) == 0:
+    if processors(p.a.device.index) == 0:
         return False
     steps = (p.a_step * p.a.element_size(), p.b_step * p.b.element_size(), p.n * y.element_size())
     even = not any(step % _ALIGNMENT for step in steps)
@@ -198,7 +199,7 @@ def run(
     x = args[1]
     size = x.element_size() if isinstance(x, Tensor) else 0
     parts = _parts(tile, size > 0 or out[0] is not None)
-    programs = programs or max(tile.resident, 1) * _processors(p.a.device.index)
+    programs = programs or max(tile.resident, 1) * processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
