@@ -24,6 +24,7 @@ import timing
 import torch
 import triton
 import whole_steps
+from step_models import Size
 from whole_steps import CANDIDATES, CHECKED, MODELS, OWN, STEPS, Step
 
 from onefold.kernels.tune.saved_rows import add_row
@@ -34,9 +35,14 @@ SHOWN = 30  # kernels of a candidate
 FIRST = {"gpt2": ("compile", "graph", "captured"), "llama": ("compile", "graph")}
 
 
+def size_of(name: str, dry: bool) -> Size:
+    """The sizes of a model."""
+    return MODELS[name][2 if dry else 1]
+
+
 def prepared(name: str, batch: int, candidate: str, dry: bool) -> tuple[Step, timing.Results]:
     """A step that is warm, and its row so far: its first losses, and its peak memory."""
-    size = MODELS[name][2 if dry else 1]
+    size = size_of(name, dry)
     make = whole_steps.onefold_step if candidate in OWN else whole_steps.torch_step
     on_gpu = whole_steps.DEVICE == "cuda"
     before = torch.cuda.memory_allocated() if on_gpu else 0
@@ -132,7 +138,7 @@ def measure(options: argparse.Namespace) -> list[timing.Results]:
     """The rows of all candidates, printed and saved one by one."""
     ends = time.monotonic() + 60 * options.minutes
     name, dry = options.model, options.dry
-    batch = options.batch or MODELS[name][2 if dry else 1]["most"]
+    batch = options.batch or size_of(name, dry)["most"]
     steps: dict[str, Step] = {}
     rows = []
     for candidate in options.only or FIRST[name]:
@@ -144,9 +150,10 @@ def measure(options: argparse.Namespace) -> list[timing.Results]:
         found = times[row["candidate"]]
         row["ms"] = [f(found) for f in (statistics.median, min, max)]
         row["rounds"] = found
-        row["tokens_per_s"] = batch * MODELS[name][2 if dry else 1]["length"] * 1e3 / row["ms"][0]
+        row["tokens_per_s"] = batch * size_of(name, dry)["length"] * 1e3 / row["ms"][0]
         print(whole_steps.text(row), flush=True)
-    print(*ratios(times), sep="\n", flush=True)
+    for line in ratios(times):
+        print(line, flush=True)
     gpu = torch.cuda.get_device_name() if whole_steps.DEVICE == "cuda" else ""
     on = {"gpu": gpu, "torch": torch.__version__, "triton": triton.__version__}
     for row in rows:

@@ -1,7 +1,8 @@
 """Fuses norms and their gradients with the pointwise steps before and after them.
 
-Applies where Triton does the work, behind the fusion of chains, which may leave an addition to the
-product before it. Each value is rounded as in its own step, so no bit changes.
+Applies where Triton does the work. Runs after the fusion of chains, which decides whether an
+addition is done by the product before it or by the norm. Each value is rounded as in its own step,
+so no bit changes.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from dataclasses import replace
 
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local
-from ...engine.ops.norm import NormGradOp, NormOp
 from ...kernels import norm_chain_ref as kernels
 from ...kernels.norm_chain_ref import MOST_AFTER, MOST_BEFORE, MOST_BESIDE, NORMS, NormChain
 from ...kernels.pointwise_chain_ref import At, Chain
 from ..ir import Program, ProgramStep, Value
 from .fuse_chains import Fused, chain_of, fused_step, on_triton, refusal
-from .fusion_groups import is_pointwise
+from .fusion_groups import is_norm, is_pointwise
 from .pass_utils import same_segment
 
 
@@ -108,10 +108,7 @@ class _Order:
 
 def _is_norm(step: ProgramStep) -> bool:
     """Whether the step is a norm, or the gradient of one, that Triton computes."""
-    if not isinstance(step.op, (NormOp, NormGradOp)) or step.name not in NORMS:
-        return False
-    first, own = step.inputs[0], step.outputs[0].meta
-    return type(first) is Value and first.meta.shape == own.shape and on_triton(step)
+    return is_norm(step) and on_triton(step)
 
 
 def may_join(step: ProgramStep, other: ProgramStep, like: Meta) -> bool:

@@ -70,10 +70,12 @@ class Groups:
     def found(self) -> list[Group]:
         """Those that are worth a kernel of their own, in the order of their last steps."""
         found = []
-        normed = {first.number for step in self.steps if (first := _of_norm(step)) is not None}
+        norms = self._norms()
         for group in dict.fromkeys(self.of.values()):
-            if group.product is not None and self._goes_to_norm(group, normed):
+            if group.product is not None and self._goes_to_norm(group, norms):
                 group.product = None
+                for member in group.members:
+                    self.why.setdefault(member, "it is left to the norm that reads it")
             if group.product is not None and not self._ends(group):
                 group.product = None
                 for member in group.members:
@@ -89,18 +91,35 @@ class Groups:
         outputs = [value for value in self.outputs(group) if value is not product]
         return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
 
-    def _goes_to_norm(self, group: Group, normed: set[int]) -> bool:
-        """Whether the steps are better done with the norm that reads their result.
+    def _norms(self) -> dict[int, ProgramStep]:
+        """The norms by the value that they normalize, which nothing else reads before."""
+        first: dict[int, ProgramStep] = {}
+        for step in self.steps:
+            for value in step.reads():
+                first.setdefault(value.number, step)
+        return {
+            number: step
+            for number, step in first.items()
+            if isinstance(step.op, NormOp) and is_norm(step) and _first(step).number == number
+        }
 
-        The product is written and read then, and its end's result is not read. A kernel that moves
-        memory does so while it computes; a product computes first.
+    def _goes_to_norm(self, group: Group, norms: dict[int, ProgramStep]) -> bool:
+        """Whether the steps are better done by the kernel of the norm that reads their result.
+
+        The product is then written and read, and the result is only written. Where the product is
+        at most half as wide, this moves no more bytes; and a norm's kernel moves memory while it
+        computes, the epilogue of a product only after it.
         """
         assert group.product is not None
         product, outputs = self.steps[group.product].outputs[0], self.outputs(group)
-        if len(outputs) != 1 or outputs[0].number not in normed:
+        norm = norms.get(outputs[0].number) if len(outputs) == 1 else None
+        if norm is None or not same_segment(self.steps[group.members[-1]], norm):
             return False
         result, others = outputs[0].meta, self.inputs(group)
-        alike = all(lies_alike(value.meta, result) for value in (product, *others))
+        alike = all(
+            value.meta.is_floating and lies_alike(value.meta, result)
+            for value in (product, *others)
+        )
         few = 1 <= len(others) < MOST_BEFORE
         return alike and few and 2 * product.meta.dtype.itemsize <= result.dtype.itemsize
 
@@ -257,12 +276,18 @@ def is_product(step: ProgramStep) -> bool:
     return fits and a.is_floating
 
 
-def _of_norm(step: ProgramStep) -> Value | None:
-    """What a norm normalizes, if its kernel can make it."""
-    if not isinstance(step.op, NormOp) or step.name not in NORMS:
-        return None
-    first = step.inputs[0]
-    return first if type(first) is Value else None
+def is_norm(step: ProgramStep) -> bool:
+    """Whether the step is a norm, or the gradient of one, whose kernel can include other steps."""
+    if not isinstance(step.op, (NormOp, NormGradOp)) or step.name not in NORMS:
+        return False
+    return _first(step).meta.shape == step.outputs[0].meta.shape
+
+
+def _first(norm: ProgramStep) -> Value:
+    """What a norm normalizes; for its gradient, that of the result."""
+    first = norm.inputs[0]
+    assert type(first) is Value
+    return first
 
 
 def _widens(step: ProgramStep) -> bool:

@@ -107,6 +107,29 @@ def test_an_addition_stays_with_a_product_as_wide(world):
     assert not any("add, rms_norm" in note for note in notes(graph)[1:])
 
 
+class Apart(nn.Module):
+    """A sum that something reads before the norm, or in which a mask has a part."""
+
+    def __init__(self, masked):
+        super().__init__()
+        self.norm, self.layer, self.masked = nn.RMSNorm(8), nn.Linear(8, 8), masked
+        self.register_buffer("mask", flow.arange(48).reshape(6, 8) % 3 == 0)
+
+    def forward(self, x):
+        if self.masked:
+            return self.norm(flow.where(self.mask, self.layer(x).float(), x))
+        h = x + self.layer(x)
+        total = h.sum()
+        return self.norm(h) * total
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_an_addition_that_no_norm_can_take_stays_with_the_product(masked, world):
+    graph = SquareMeanSGD(Apart(masked), amp=True)
+    graph(x(6, 8))
+    assert f"linear, cast, {'where' if masked else 'add'}:" in graph.plan(0)
+
+
 class Residuals(nn.Module):
     def __init__(self):
         super().__init__()

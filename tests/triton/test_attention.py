@@ -104,10 +104,12 @@ def test_programs_that_share_a_processor(monkeypatch):
     assert {0, 4} <= {tile.resident for tile in tried}
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_specialized_tiles_are_tried_where_they_work(works, monkeypatch):
+@pytest.mark.parametrize(
+    ("version", "works"), [("3.5.1", False), ("3.6.0", False), ("3.7.1", True), ("4.0.0", True)]
+)
+def test_specialized_tiles_are_tried_where_they_work(version, works, monkeypatch):
     monkeypatch.setattr(attention_config, "architecture", lambda: "sm_90")
-    monkeypatch.setattr(attention_config, "_SPECIALIZES", works)
+    monkeypatch.setattr(attention_config.triton, "__version__", version)
     tried = attention_config.sizes_allowed("forward", "half", 128, 4096)
     assert any(tile.specialized for tile in tried) == works
 

@@ -6,13 +6,22 @@ from math import prod
 import pytest
 import torch
 from device_checks import DEVICE
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
+from triton_harness import assert_matches_reference
 
 from onefold.kernels import conv_ref
 from onefold.kernels.gpu.conv import conv_boxes
 from onefold.kernels.gpu.conv.conv_boxes import box_of
-from onefold.kernels.gpu.conv.conv_geometry import Products, Sizes, Volumes, three
+from onefold.kernels.gpu.conv.conv_geometry import (
+    IMAGES,
+    Products,
+    Sizes,
+    Volumes,
+    of_images,
+    three,
+)
 from onefold.kernels.gpu.conv.conv_kernels import _weights
+from onefold.kernels.gpu.launch import configs
 from onefold.kernels.gpu.matmul import gemm_tma
 from onefold.kernels.gpu.matmul.gemm_config import Tile
 
@@ -47,8 +56,7 @@ def test_windows_as_boxes(data):
         n + r - 2 * p if transposed else n + 2 * p - r
         for n, p, r in zip((height, width), padding, reach, strict=True)
     ]
-    if min(ends) < 1:
-        return
+    assume(min(ends) >= 1)
     channels, outs = draw(st.sampled_from([64, 128])), draw(st.sampled_from([8, 40, 64, 72]))
     torch.manual_seed(draw(st.integers(0, 99)))
     made = torch.randn(images, channels, height, width, device=DEVICE).bfloat16()
@@ -87,14 +95,62 @@ def test_boxes_reach_the_least_beyond_the_output(images, height, width, position
     assert tiles(box) == min(map(tiles, others))
 
 
+def test_the_table_comes_before_the_rule(monkeypatch):
+    products = of_images(IMAGES[0])
+    tile = Tile(256, 64, 64, 8, 3)
+    name = configs.key("convolution_boxes", "half", products.shape_class, configs.architecture())
+    monkeypatch.setattr(configs, "_table", lambda: {name: tile._asdict()})
+    conv_boxes.tile_of.cache_clear()
+    assert conv_boxes.tile_of(products) == tile != conv_boxes.by_rule(products)
+    conv_boxes.tile_of.cache_clear()
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Boxes wherever they are possible, also in the interpreter; returns the calls."""
+    calls = []
+    convolve = conv_boxes.convolve
+    monkeypatch.setattr(conv_boxes, "INTERPRETED", False)
+    monkeypatch.setattr(conv_boxes, "_LEAST", 0)
+    monkeypatch.setattr(conv_boxes, "_FEWEST", 0)
+    monkeypatch.setattr(conv_boxes, "_MOST_BEYOND", 1000)
+    monkeypatch.setattr(gemm_tma, "processors", lambda device: 132)
+    monkeypatch.setattr(conv_boxes, "convolve", lambda *args: calls.append(convolve(*args)))
+    return calls
+
+
+# taps, stride, padding, dilation, transposed; how many calls there are
+WHOLE = [
+    ((3, 3), (1, 1), (1, 1), (1, 1), False, 1),
+    ((3, 2), (1, 1), (2, 0), (2, 1), False, 1),
+    ((3, 3), (1, 1), (1, 1), (1, 1), True, 1),
+    ((3, 3), (2, 2), (1, 1), (1, 1), True, 4),
+    ((3, 2), (3, 2), (0, 1), (1, 1), True, 6),
+    ((1, 1), (2, 2), (0, 0), (1, 1), True, 1),  # the other positions get the bias alone
+    ((3,), (1,), (1,), (1,), False, 1),
+    ((1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), False, 1),
+    ((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), False, 0),
+    ((3, 3), (2, 2), (1, 1), (1, 1), False, 0),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_whole_convolutions(case, dtype, always):
+    taps, stride, padding, dilation, transposed, calls = case
+    shape = (64, 40) if transposed else (40, 64)
+    x = torch.randn(3, 64, *(6, 5, 4)[-len(taps) :], device=DEVICE).to(dtype)
+    w = torch.randn(*shape, *taps, device=DEVICE).to(dtype)
+    bias = torch.randn(40, device=DEVICE).to(dtype)
+    more = (stride, padding, dilation, transposed, (0,) * len(taps), 1)
+    assert_matches_reference(conv_ref.convolution, x, w, bias, *more)
+    assert len(always) == calls
+
+
 CHOSEN = {
-    "images": 64,
-    "channels": 64,
-    "outs": 64,
-    "stride": 1,
-    "dtype": torch.bfloat16,
-    "groups": 1,
-}
+    "images": 64, "channels": 64, "outs": 64, "stride": 1, "dtype": torch.bfloat16, "groups": 1,
+    "side": 28, "taps": (1, 3, 3), "shifted": 0, "processors": 132,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -103,21 +159,37 @@ CHOSEN = {
         ({}, True),
         ({"outs": 72}, True),
         ({"images": 1}, False),
+        ({"channels": 0}, False),
         ({"channels": 96}, False),
         ({"outs": 68}, False),
+        ({"outs": 32}, False),
         ({"stride": 2}, False),
         ({"dtype": torch.float32}, False),
         ({"groups": 2}, False),
+        ({"side": 33, "images": 3, "outs": 1024}, False),  # boxes reach far beyond the output
+        ({"taps": (3, 3, 3)}, False),
+        ({"shifted": 4}, False),
+        ({"processors": 0}, False),
     ],
     ids=str,
 )
 def test_where_boxes_are_chosen(change, chosen, monkeypatch):
-    monkeypatch.setattr(conv_boxes, "INTERPRETED", False)
-    monkeypatch.setattr(gemm_tma, "processors", lambda device: 132)
     case = CHOSEN | change
-    x = torch.empty(case["images"], 28, 28, case["channels"], dtype=case["dtype"])
-    y = torch.empty(case["images"], 28, 28, case["outs"], dtype=case["dtype"])
-    sizes = Sizes.of((case["stride"],) * 2, (1, 1), (1, 1))
-    v = Volumes.of(case["images"], (28, 28), (28, 28), (1, 3, 3), sizes)
+    monkeypatch.setattr(conv_boxes, "INTERPRETED", False)
+    monkeypatch.setattr(gemm_tma, "processors", lambda device: case["processors"])
+    shape = (case["images"], case["side"], case["side"])
+
+    def tensor(width):
+        numel = prod(shape) * width + case["shifted"]
+        return torch.empty(numel, dtype=case["dtype"])[case["shifted"] :].view(*shape, width)
+
+    x, y = tensor(case["channels"]), tensor(case["outs"])
+    sizes = Sizes.of((case["stride"],) * 3, (1, 1), (1, 1))
+    volumes = (shape if case["taps"][0] > 1 else (1, *shape[1:]),) * 2
+    v = Volumes.of(case["images"], *volumes, case["taps"], sizes)
     p = Products(v.places, case["outs"], case["channels"], 9, case["groups"])
     assert conv_boxes.suit(x, x, y, y.stride()[:3], v, p, sizes) == chosen
+    wide = (*y.stride()[:2], y.stride(2) + 4)
+    assert not conv_boxes.suit(x, x, y, wide, v, p, sizes)
+    monkeypatch.setattr(conv_boxes, "INTERPRETED", True)
+    assert not conv_boxes.suit(x, x, y, y.stride()[:3], v, p, sizes)

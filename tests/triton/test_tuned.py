@@ -23,12 +23,16 @@ TINY = {
     "matmul": (40, 36, 48),
     "convolution": (1, 6, 32, 20),
     "convolution_weight_grad": (1, 6, 32, 40),
+    "convolution_boxes": (1, 6, 64, 72),
     **{tuned.kernel: (1, 2, 40, 16) for tuned in attention_cases.TUNED},
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("kernel", all_tuned())
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [(kernel, dtype) for kernel, tuned in all_tuned().items() for dtype in tuned.dtypes],
+    ids=str,
+)
 def test_any_configuration_gives_the_result_of_the_rule(kernel, dtype):
     tuned = all_tuned()[kernel]
     sizes = TINY.get(kernel, (9, 70, 1))
@@ -76,8 +80,9 @@ def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
         ),
     }
     known = all_tuned()
-    # Those of products and attention have their own tests.
-    assert set(known) == {"matmul", *calls, *(tuned.kernel for tuned in attention_cases.TUNED)}
+    # Those of products, boxes and attention have their own tests.
+    apart = {"matmul", "convolution_boxes", *(tuned.kernel for tuned in attention_cases.TUNED)}
+    assert set(known) == {*apart, *calls}
     classes = {"convolution": "32x32x16", "convolution_weight_grad": "32x16x32"}
     for kernel, call in calls.items():
         needed.clear()

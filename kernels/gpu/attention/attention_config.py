@@ -81,8 +81,7 @@ _ELSEWHERE = {
 
 
 # Queries and keys of specialized programs, which Triton makes of four warps: two more groups of
-# four warps then multiply. What Triton 3.6 makes of them gave wrong results on an H200.
-_SPECIALIZES = not triton.__version__.startswith("3.6.")
+# four warps then multiply.
 _SPECIALIZED = {"forward": ((128, 64), (128, 128)), "keys": ((32, 128), (64, 128))}
 
 
@@ -163,9 +162,18 @@ def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Size
                     for stages in (2, 3)
                     for resident in (0, 4)
                 ]
-    if copied and work != "queries" and _SPECIALIZES:
+    if copied and work != "queries" and specialization_works(triton.__version__):
         found += [Sizes(*sizes, 4, stages, 1) for sizes in _SPECIALIZED[work] for stages in (2, 3)]
     return list(dict.fromkeys(found))
+
+
+def specialization_works(version: str) -> bool:
+    """Whether specialized programs may be tried with a version of Triton.
+
+    What 3.6 made of them gave wrong results on an H200.
+    """
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= (3, 7)
 
 
 def _bound(features: int) -> int:

@@ -39,6 +39,8 @@ Box = tuple[int, int, int]  # images, rows and columns
 
 _STEP = 64  # channels: 128 bytes, which TMA swizzles together
 _LEAST = 128  # tiles, about one for each multiprocessor
+_FEWEST = 64  # output channels: half of a smaller tile would be empty
+_MOST_BEYOND = 1.25  # times the output's positions, that boxes have
 _ALIGNMENT = 16  # bytes, of each position's channels
 
 
@@ -66,7 +68,8 @@ def box_product(
     image = place // columns // rows * BI
     total = tl.zeros((BI * BH * BW, BN), tl.float32)
     tap, begin = 0, 0
-    # ptxas serializes wgmma where a loop may be skipped.
+    # There are channels, but the compiler has to know: ptxas serializes wgmma where a loop may be
+    # skipped.
     steps = tl.maximum(COUNT * tl.cdiv(channels, BK), 1)
     tl.assume(steps > 0)
     for _ in range(steps):
@@ -120,39 +123,47 @@ def by_rule(p: Products) -> Tile:
 
 
 @lru_cache(maxsize=4096)
-def _tile_of(p: Products) -> Tile:
+def tile_of(p: Products) -> Tile:
+    """The tile from the table of configurations for this GPU, or else from the rule."""
     return Tile(**config("convolution_boxes", "half", p.shape_class, by_rule(p)._asdict()))
 
 
+def _boxes(v: Volumes, box: Box) -> int:
+    """How many boxes cover the output."""
+    return prod(cdiv(size, side) for size, side in zip((v.images, *v.output[1:]), box, strict=True))
+
+
 def suit(
-    x: Tensor, w: Tensor, y: Tensor, strides: Ints, v: Volumes, p: Products, sizes: Sizes
+    x: Tensor, w: Tensor, y: Tensor, y_strides: Ints, v: Volumes, p: Products, sizes: Sizes
 ) -> bool:
     """Whether to use TMA for channels-last x, the arranged weight, and y with these strides."""
     if INTERPRETED or kind_of(x.dtype) != "half" or p.flat or v.deep or p.times > 1:
         return False
-    if sizes.stride != (1, 1, 1) or p.k % _STEP or gemm_tma.processors(x.device.index) == 0:
+    if sizes.stride != (1, 1, 1) or not p.k or p.k % _STEP or p.n < _FEWEST:
         return False
-    even = not any(step * y.element_size() % _ALIGNMENT for step in (*strides, p.n))
-    tile = _tile_of(p)
-    many = cdiv(v.places, tile.m) * cdiv(p.n, tile.n) >= _LEAST
-    return many and even and all(aligned(each, _ALIGNMENT) for each in (x, w, y))
+    even = not any(step * y.element_size() % _ALIGNMENT for step in (*y_strides, p.n))
+    if not even or not all(aligned(each, _ALIGNMENT) for each in (x, w, y)):
+        return False
+    tile = tile_of(p)
+    boxes = _boxes(v, box_of(v.images, *v.output[1:], tile.m))
+    many = boxes * cdiv(p.n, tile.n) >= _LEAST and boxes * tile.m <= _MOST_BEYOND * v.places
+    return many and gemm_tma.processors(x.device.index) > 0
 
 
 def convolve(
-    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, strides: Ints, v: Volumes, p: Products,
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, y_strides: Ints, v: Volumes, p: Products,
     taps: Triple, sizes: Sizes, transposed: bool, tile: Tile | None = None,
 ) -> None:  # fmt: skip
     """Compute y from channels-last x and w, which is [outs, taps, channels].
 
-    The strides are those of y's images, rows and columns; its channels are dense.
+    `y_strides` are those of y's images, rows and columns; its channels are dense.
     """
-    t = tile or _tile_of(p)
+    t = tile or tile_of(p)
     box = box_of(v.images, *v.output[1:], t.m)
     gemm_tma.give_scratch()
-    counts = [cdiv(*pair) for pair in zip((v.images, *v.output[1:]), box, strict=True)]
     box_product.launch(
-        (prod(counts) * cdiv(p.n, t.n),),
-        (x, w, bias, y, v.images, *v.source[1:], *v.output[1:], *strides, p.k, p.n),
+        (_boxes(v, box) * cdiv(p.n, t.n),),
+        (x, w, bias, y, v.images, *v.source[1:], *v.output[1:], *y_strides, p.k, p.n),
         (taps, sizes.padding, sizes.dilation, transposed, *box, t.n, t.k),
         warps=t.warps,
         stages=t.stages,
@@ -189,9 +200,9 @@ _WHY = "older GPUs do not copy tiles by descriptors"
 
 
 def _cases(
-    name: str, sizes: tuple[int, ...], chosen: Config, transposed: bool = False, bias: bool = False
+    _: str, sizes: tuple[int, ...], chosen: Config, transposed: bool = False, bias: bool = False
 ) -> list[Case]:
-    """The compiled form of a tile for these images."""
+    """The compiled form of a tile for these images, in bfloat16."""
     t = Tile(**chosen)
     types = (
         *tensors("bf16", "x", "w"), "*bf16" if bias else None, *tensors("bf16", "y"),

@@ -220,9 +220,9 @@ def _convolve(
     flat, kind, count = channels % LEAST != 0, kind_of(x.dtype), prod(taps)
     depth, count = (channels * count, 1) if flat else (channels, count)
     p = Products(v.places, outs, depth, count, groups, flat)
-    steps = (image, *strides[3:])
-    if tile is None and conv_boxes.suit(x, weight, y, steps, v, p, sizes):
-        conv_boxes.convolve(x, weight, bias, y, steps, v, p, taps, sizes, transposed)
+    y_strides = (image, *strides[3:])
+    if tile is None and conv_boxes.suit(x, weight, y, y_strides, v, p, sizes):
+        conv_boxes.convolve(x, weight, bias, y, y_strides, v, p, taps, sizes, transposed)
         return
     chosen = tile or tile_of("convolution", kind, p)
     bm, bn, bk, warps, stages, *_ = chosen

@@ -12,6 +12,8 @@ from ..pointwise.special_functions import LOG2_E
 from .reduction_tiles import block_at, first_of
 from .softmax_kernels import base, exp, passed
 
+_LONG = tl.constexpr(16384 * 8)  # bits of a block of rows that were measured to gain by hints
+
 
 @triton.jit
 def below(
@@ -102,8 +104,9 @@ def logits_grad(
     every = own
     if SMOOTHING != 0.0:
         every += share * tl.load(sums + 1) if WEIGHTED else share * total
-    # The row stays in the cache for the second pass, if what was written does not stay there.
-    AGAIN: tl.constexpr = LSE == "found" and losses is not None
+    # Much of a long row stays in the cache for the second pass, if what is written does not.
+    LONG: tl.constexpr = BR * x.dtype.element_ty.primitive_bitwidth >= _LONG
+    AGAIN: tl.constexpr = LSE == "found" and losses is not None and LONG
     GONE: tl.constexpr = "evict_first" if AGAIN else ""
     a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR, AGAIN)
     if losses is not None:
