@@ -163,7 +163,7 @@ class Op:
     with_low_copy: Function | None = None
     one_gradient: bool = False  # whether of several outputs only the first can have a gradient
     differentiable: bool = True
-    # Whether `bind` must be asked for each rank: so where a class has its own, unless it says not.
+    # Whether `bind` depends on the rank: True for a class that overrides it, unless it says no.
     depends_on_position: bool = False
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too

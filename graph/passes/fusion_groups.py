@@ -92,7 +92,7 @@ class Groups:
         return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
 
     def _norms(self) -> dict[int, ProgramStep]:
-        """The norms by the value that they normalize, which nothing else reads before."""
+        """The norms that are the first to read what they normalize, by that value's number."""
         first: dict[int, ProgramStep] = {}
         for step in self.steps:
             for value in step.reads():

@@ -29,7 +29,7 @@ def element_of(x, row, column, x_row, inside):
 @triton.jit
 def _rounded(y, ROUND: tl.constexpr, PACKED: tl.constexpr):
     """y in another dtype; PACKED, on NVIDIA's GPUs, converts two elements at once."""
-    # ptxas converts single ones in the unit for exp2 and reciprocals, if they are stored as well.
+    # Where a rounded number is also stored, ptxas converts it by the slow unit that exp2 uses.
     if PACKED and y.dtype == tl.float32 and ROUND == tl.bfloat16:
         return tl.inline_asm_elementwise(
             "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [y], tl.bfloat16, is_pure=True, pack=2

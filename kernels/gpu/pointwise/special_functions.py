@@ -34,7 +34,7 @@ def sqrt(x):
 
 
 @scalar("rr")
-def fast_quotient(a, b):
+def fast_divide(a, b):
     """a / b; in float32 within two units in the last place, and 0 where b is greater than 2^126.
 
     An exact division has branches, which take longer than all else in a function like sigmoid.
@@ -46,7 +46,7 @@ def fast_quotient(a, b):
 
 @scalar("r")
 def sigmoid(x):
-    return fast_quotient(1.0, 1.0 + tl.exp2(x * -LOG2_E))
+    return fast_divide(1.0, 1.0 + tl.exp2(x * -LOG2_E))
 
 
 @triton.jit

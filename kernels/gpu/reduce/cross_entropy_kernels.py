@@ -40,7 +40,7 @@ from .row_configs import Shared, dense_or_none
 # Columns of a block of 2 bytes each, and its warps: the fastest for 50304 classes on an H200.
 _WIDEST, _WARPS = 4096, 4
 _TUNED_ON = ("sm_90",)
-_SHORT = 44 << 10  # bytes of a row; as many as are worked on at once fit in the cache there
+_SHORT = 44 << 10  # bytes; shorter rows are still in its L2 cache in the second pass
 
 
 @Kernel
@@ -142,7 +142,7 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
 
 
 def _rule_of_both(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
-    """A row is read twice. The second time parts are in the cache, if few rows are worked on."""
+    """Each row is read twice. Larger programs leave fewer rows in flight, for the L2 cache."""
     rule = _rule(dtype, outer, n, inner)
     if architecture() not in _TUNED_ON or not rule.rows or n * dtype.itemsize <= _SHORT:
         return rule

@@ -12,14 +12,14 @@ from ..pointwise.special_functions import LOG2_E
 from .reduction_tiles import block_at, first_of
 from .softmax_kernels import base, exp, passed
 
-_LONG = tl.constexpr(16384 * 8)  # bits of a block of rows that were measured to gain by hints
+_LONG = tl.constexpr(16384 * 8)  # bits of a block; on an H200 eviction policies helped these
 
 
 @triton.jit
 def below(
     x, lse, first, index, n, step, inside,
     LSE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
-    AGAIN: tl.constexpr = False,
+    REREAD: tl.constexpr = False,
 ):  # fmt: skip
     """(a, b) so that v - a - b is the logarithm of v's probability."""
     nothing = tl.zeros((BK,), WIDE)
@@ -28,7 +28,7 @@ def below(
     elif LSE == "none":
         return nothing, nothing
     else:
-        top, total = passed(x, first, n, step, inside, WIDE, BK, BR, AGAIN)
+        top, total = passed(x, first, n, step, inside, WIDE, BK, BR, REREAD)
         return base(top), tl.log(total)
 
 
@@ -53,7 +53,7 @@ def _probable(v, a, b, every, LSE: tl.constexpr, QUICK: tl.constexpr):
 def _block(
     x, dx, weight, first, start, n, step, mask, a, b, every, share, offset,
     LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, QUICK: tl.constexpr,
-    WIDE: tl.constexpr, BR: tl.constexpr, GONE: tl.constexpr,
+    WIDE: tl.constexpr, BR: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a block of logits, as if none was a target's."""
     r = start + tl.arange(0, BR)
@@ -66,7 +66,7 @@ def _block(
             d -= share[:, None] * w[None, :]
         else:
             d -= share[:, None]
-    tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask, eviction_policy=GONE)
+    tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask, eviction_policy=EVICTION)
 
 
 @Kernel
@@ -104,11 +104,11 @@ def logits_grad(
     every = own
     if SMOOTHING != 0.0:
         every += share * tl.load(sums + 1) if WEIGHTED else share * total
-    # Much of a long row stays in the cache for the second pass, if what is written does not.
+    # With the results evicted first, more of a long row is in the L2 cache for the second pass.
     LONG: tl.constexpr = BR * x.dtype.element_ty.primitive_bitwidth >= _LONG
-    AGAIN: tl.constexpr = LSE == "found" and losses is not None and LONG
-    GONE: tl.constexpr = "evict_first" if AGAIN else ""
-    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR, AGAIN)
+    REREAD: tl.constexpr = LSE == "found" and losses is not None and LONG
+    EVICTION: tl.constexpr = "evict_first" if REREAD else ""
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR, REREAD)
     if losses is not None:
         lost = tl.where(here, (a - logit) + b, 0.0)
         tl.store(losses + index, lost.to(losses.dtype.element_ty), mask=inside)
@@ -125,13 +125,13 @@ def logits_grad(
     _, mask = block_at(first, inside, last, n, step, BR)
     _block(
         x, dx, weight, first, last, n, step, mask, a, b, every, share, offset,
-        LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, GONE,
+        LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, EVICTION,
     )  # fmt: skip
-    STAGES: tl.constexpr = 1 if AGAIN else 3 if HALF and not WEIGHTED else 2
+    STAGES: tl.constexpr = 1 if REREAD else 3 if HALF and not WEIGHTED else 2
     for done in tl.range(BR, last + BR, BR, num_stages=STAGES):
         _block(
             x, dx, weight, first, last - done, n, step, inside[:, None], a, b, every, share, offset,
-            LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, GONE,
+            LSE, WEIGHTED, SMOOTHING, QUICK, WIDE, BR, EVICTION,
         )  # fmt: skip
     # That of the target alone, behind the others of its block.
     d = _probable(logit, a, b, every, LSE, QUICK) - own

@@ -58,27 +58,26 @@ def _joined(v, top, total):
 @triton.jit
 def passed(
     x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
-    AGAIN: tl.constexpr = False,
+    REREAD: tl.constexpr = False,
 ):  # fmt: skip
     """The maximum over n elements, and the sum of exponentials below it (see `base`).
 
-    AGAIN says that the elements are read once more, and are to stay in the cache.
+    With REREAD a second pass follows, for which the elements should stay in the L2 cache.
     """
     top = tl.full((BK,), float("-inf"), WIDE)
     total = tl.zeros((BK, BR), WIDE)
-    # While a block is worked on, the next ones are copied to shared memory; but such copies cannot
-    # say what is to stay in the cache.
+    # Asynchronous copies of the next blocks take no eviction policy.
     COPIED: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
-    STAGES: tl.constexpr = 1 if AGAIN else COPIED
-    KEEP: tl.constexpr = "evict_last" if AGAIN else ""
+    STAGES: tl.constexpr = 1 if REREAD else COPIED
+    EVICTION: tl.constexpr = "evict_last" if REREAD else ""
     whole = n // BR * BR
     for start in tl.range(0, whole, BR, num_stages=STAGES):
         where, _ = block_at(first, inside, start, n, step, BR)
-        v = tl.load(x + where, mask=inside[:, None], other=0.0, eviction_policy=KEEP)
+        v = tl.load(x + where, mask=inside[:, None], other=0.0, eviction_policy=EVICTION)
         top, total = _joined(v.to(WIDE), top, total)
     if whole < n:
         where, mask = block_at(first, inside, whole, n, step, BR)
-        v = tl.load(x + where, mask=mask, other=float("-inf"), eviction_policy=KEEP)
+        v = tl.load(x + where, mask=mask, other=float("-inf"), eviction_policy=EVICTION)
         top, total = _joined(v.to(WIDE), top, total)
     return top, tl.sum(total, 1)
 
