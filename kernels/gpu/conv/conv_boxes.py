@@ -66,7 +66,7 @@ def box_product(
     place = tl.program_id(0) // blocks
     j, i = place % columns * BW, place // columns % rows * BH
     image = place // columns // rows * BI
-    total = tl.zeros((BI * BH * BW, BN), tl.float32)
+    total = tl.zeros((BN, BI * BH * BW), tl.float32)
     tap, begin = 0, 0
     # There are channels, but the compiler has to know: ptxas serializes wgmma where a loop may be
     # skipped.
@@ -79,14 +79,14 @@ def box_product(
             a, b = i - P[1] + tap // TAPS[2] * D[1], j - P[2] + tap % TAPS[2] * D[2]
         xs = of_x.load([image, a, b, begin]).reshape(BI * BH * BW, BK)
         ws = of_w.load([first_n, tap * channels + begin])
-        total = tl.dot(xs, ws.T, total)
+        total = tl.dot(ws, xs.T, total)
         begin += BK
         tap = tl.where(begin < channels, tap, tap + 1)
         begin = tl.where(begin < channels, begin, 0)
     if bias is not None:
         o = first_n + tl.arange(0, BN)
-        total += tl.load(bias + o, mask=o < outs, other=0.0).to(tl.float32)[None, :]
-    made = total.to(y.dtype.element_ty)
+        total += tl.load(bias + o, mask=o < outs, other=0.0).to(tl.float32)[:, None]
+    made = total.to(y.dtype.element_ty).T
     of_y.store([image, i, j, first_n], made.reshape(BI, BH, BW, BN))
 
 
