@@ -15,6 +15,7 @@ from .tile_cost import Product, count, cycles, longest, part_counts, processors
 AMD = torch.version.hip is not None
 _LEAST_STEPS = 8  # that are worth a program of their own
 _GAIN = 0.95  # of the time of one part at most
+_NEAR = 1.01  # of the least time; among such numbers of parts the fewest are taken
 _MOST_PROGRAMS = 8191  # of a sum in parts
 DEEP = ("sm_90", "sm_100")  # whose shared memory holds four stages of the largest tile
 
@@ -169,5 +170,6 @@ def _parts(p: Product, kind: str, tile: Tile) -> int:
     fit = _MOST_PROGRAMS // (count(p.m, p.n, tile) * p.batches)
     tried = part_counts(p.k, tile.k, max(1, min(worth, fit)))
     time = {parts: cycles(p, kind, tile, parts) for parts in tried}
-    parts = min(time, key=time.__getitem__)
-    return parts if time[parts] < _GAIN * time[1] else 1
+    least = min(time.values())
+    parts = min(parts for parts, taken in time.items() if taken <= _NEAR * least)
+    return parts if least < _GAIN * time[1] else 1

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch.aot_cases import Case
-from ..launch.configs import Config
+from ..launch.configs import Config, architecture
 from ..launch.jit_kernel import Kernel
 from ..pointwise.prologue import MOST_INPUTS, Prologue, function_of, gelu_and_sum
 from .reduction_tiles import (
@@ -252,12 +252,15 @@ def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
         return t
     if t.splits > 1 and n <= _SHORT:  # as the sums that other programs have left
         return narrow(outer, n, inner)
+    # A thread holds many: with half as many threads, chains on them would spill on some GPUs.
+    warps = 4 if t.kept_block * t.block <= 2048 else 8
     if t.splits > 1:
+        if architecture() == "sm_90" and dtype.itemsize == 2 and t.kept_block == 128:
+            t, warps = replace(t, kept_block=64, block=64), 4  # 4 to 12% faster on an H200
         steps = cdiv(cdiv(n, _AT_ONCE // t.programs), t.block)
         chunk = max(steps, 4) * t.block
         t = replace(t, splits=cdiv(n, chunk), chunk=chunk)
-    # A thread holds many: with half as many threads, chains on them would spill.
-    return t if t.kept_block * t.block <= 2048 else replace(t, warps=8)
+    return replace(t, warps=warps)
 
 
 SHARED = Shared("fold", _rule)
@@ -290,11 +293,13 @@ TUNED = [
     )
 ]
 _ROWS, _COLUMNS, _NARROW = (True, 2, 2048), (False, 128, 32), (False, 16, 256)
+_SQUARE, _ON, _WHY = (False, 64, 64), ("sm_90",), "tuned on an H200"
 CASES = [
     _case(kind, "*fp32", _SUM, tile, warps)
     for kind in ("*bf16", "*fp32")
     for tile, warps in ((_ROWS, 4), (_COLUMNS, 8), (_NARROW, 8))
 ]
+CASES += [replace(_case("*bf16", "*fp32", _SUM, _SQUARE), targets=_ON, why=_WHY)]
 # Rows of partial sums, whose number is no multiple of 16, as in the backward pass of norms.
 _PARTIAL = ("*fp32", *(None,) * 5, "*fp32", "i32", "i32?")
 CASES += [Case(_reduce, _PARTIAL, (None, *_SUM, *tile), 8) for tile in (_COLUMNS, _NARROW)]
@@ -304,6 +309,7 @@ CASES += [
     Case(_reduce, _CHAINED, (_CHAIN, *_SUM, *tile), warps, fused=False)
     for tile, warps in ((_ROWS, 4), (_COLUMNS, 8), (_NARROW, 8))
 ]
+CASES += [Case(_reduce, _CHAINED, (_CHAIN, *_SUM, *_SQUARE), fused=False, targets=_ON, why=_WHY)]
 CASES += [
     _case("*bf16", "*bf16", ("max", "none", "none", 0, tl.float32, -inf), _ROWS),
     _case("*i32", "*i64", ("sum", "none", "none", 0, tl.int64, 0), _ROWS),
