@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ...errors import OnefoldValueError
-from .facts import Facts, beyond
+from .facts import RACES, Facts, beyond
 
 PATH = Path(__file__).with_name("budget.json")
 _COMPILER = "compiler"  # the key of the line that names the compiler
@@ -47,12 +47,13 @@ def read(path: Path) -> tuple[dict[str, Facts], str]:
 
 
 def limits(found: Table) -> list[str]:
-    """The forms that cannot start on their target, regardless of the budget."""
-    return [
-        f"{key}: does not start: {text}"
-        for key in sorted(found)
-        for text in beyond(found[key], key.rpartition(" ")[2])
-    ]
+    """The forms that cannot start on their target or may be wrong, regardless of the budget."""
+    lines: list[str] = []
+    for key in sorted(found):
+        texts = beyond(found[key], key.rpartition(" ")[2])
+        lines += [f"{key}: does not start: {text}" for text in texts]
+        lines += [f"{key}: {RACES}"] * found[key].races
+    return lines
 
 
 def compare(budget: Table, found: Table) -> Comparison:

@@ -103,6 +103,12 @@ def test_what_does_not_start_is_refused(target, change):
     assert "does not start" in line
 
 
+def test_what_may_be_wrong_is_refused():
+    found = {"m.k(*bf16; 1) 4x3 sm_90": replace(GOOD, races=True)}
+    [line] = budget.compare(found, found).failed
+    assert line.endswith("registers change while wgmma may read them: results may be wrong")
+
+
 WORSE = {
     "registers": 73, "spills": 4, "shared": 1001, "load": 4, "loads": 11, "store": 2,
     "matrix": "", "tma": False, "serialized": True,

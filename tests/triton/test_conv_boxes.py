@@ -71,6 +71,20 @@ def test_windows_as_boxes(data):
     assert (y.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
 
 
+@pytest.mark.parametrize("tile", [(128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (64, 256, 64, 4, 3)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_tiles(tile, transposed):
+    """On a GPU these once read registers that a multiplication before was still reading."""
+    images = 8 if DEVICE == "cuda" else 1
+    made = torch.randn(images, 64, 28, 28, device=DEVICE).bfloat16()
+    x = made.contiguous(memory_format=torch.channels_last)
+    w = torch.randn(*((64, 256) if transposed else (256, 64)), 3, 3, device=DEVICE).bfloat16()
+    y, exact = by_boxes(x, w, None, (1, 1), (1, 1), transposed, Tile(*tile))
+    assert (y.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
+    again, _ = by_boxes(x, w, None, (1, 1), (1, 1), transposed, Tile(*tile))
+    assert torch.equal(y, again)
+
+
 def test_a_wrong_place_is_seen():
     """The check of the test above can fail."""
     x = torch.randn(1, 64, 4, 4, device=DEVICE).bfloat16()

@@ -79,6 +79,8 @@ def box_product(
             a, b = i - P[1] + tap // TAPS[2] * D[1], j - P[2] + tap % TAPS[2] * D[2]
         xs = of_x.load([image, a, b, begin]).reshape(BI * BH * BW, BK)
         ws = of_w.load([first_n, tap * channels + begin])
+        # As the first operand, the reshaped box would go to registers that the next one overwrites
+        # while wgmma still reads them.
         total = tl.dot(ws, xs.T, total)
         begin += BK
         tap = tl.where(begin < channels, tap, tap + 1)
