@@ -45,17 +45,21 @@ def prepared(name: str, batch: int, candidate: str, dry: bool) -> tuple[Step, ti
     size = size_of(name, dry)
     make = whole_steps.onefold_step if candidate in OWN else whole_steps.torch_step
     on_gpu = whole_steps.DEVICE == "cuda"
-    before = torch.cuda.memory_allocated() if on_gpu else 0
+    before = 0
+    if on_gpu:
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
     step = make(name, size, batch, candidate)
     row: timing.Results = {"model": name, "batch": batch, "candidate": candidate, "dry": dry}
     row["losses"] = [float(step()) for _ in range(CHECKED)]
     row["peak"] = 0
     if on_gpu:
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # what was kept for the steps before the last one
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        torch.cuda.synchronize()
+        if candidate != "captured":  # which takes its memory when it is captured
+            torch.cuda.empty_cache()  # what was kept for the steps before the last one
+            torch.cuda.reset_peak_memory_stats()
+            step()
+            torch.cuda.synchronize()
         row["peak"] = torch.cuda.max_memory_allocated() - before
     return step, row
 
