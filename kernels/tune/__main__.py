@@ -59,8 +59,10 @@ def tune(session: Session, entries: Sequence[Entry]) -> None:
     """Search the configuration of each entry, and write the table after each.
 
     An entry is kept only if it is better than the rule. So the table stays short, and old entries
-    do not hide an improved rule.
+    do not hide an improved rule. Raises OnefoldValueError if the file is no table, before it
+    measures anything; a new file is made.
     """
+    _entries(session.table)
     for kernel in dict.fromkeys(entry[0].kernel for entry in entries):
         mine = [entry for entry in entries if entry[0].kernel == kernel]
         if session.processes and config_pruning.can_compile(session.arch):
@@ -117,11 +119,16 @@ def _tune_entry(session: Session, entry: Entry) -> None:
     if not found.complete:
         session.left += 1
         return
-    table = dict(configs.read(session.table))
+    table = _entries(session.table)
     table.pop(name, None)
     if found.seconds < found.rule_seconds:
         table[name] = dict(found.config)
     configs.write(session.table, table)
+
+
+def _entries(path: Path) -> dict[str, configs.Config]:
+    """The entries of a table, none if there is no file yet."""
+    return dict(configs.read(path)) if path.exists() else {}
 
 
 def _keep(session: Session, name: str, config: configs.Config, outcome: Outcome) -> None:
@@ -189,7 +196,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--processes", type=int, default=max(2, (os.cpu_count() or 2) // 2),
         help="that compile; 0: compile as needed, and leave nothing out by what was compiled",
     )  # fmt: skip
-    parser.add_argument("--table", type=Path, default=configs.PATH, help="the table to write")
+    parser.add_argument(
+        "--table", type=Path, default=configs.PATH, help="the table to write, old or new"
+    )
     parser.add_argument("--rows", type=Path, default=ROWS, help="the file of all outcomes")
     parser.add_argument("--list", action="store_true", help="print what would be tuned, and stop")
     return parser.parse_args(arguments)

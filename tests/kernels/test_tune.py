@@ -102,6 +102,22 @@ def test_table_is_rewritten_and_read(tmp_path, monkeypatch, capsys):
     assert configs.read(path) == other
 
 
+def test_a_new_table_is_made(tmp_path):
+    fake = Fake({64: 2.0, 128: 1.0}, [RULE, WIDE])
+    path = tmp_path / "new.json"
+    command.tune(fake.session(tmp_path, table=path), fake.entries)
+    assert configs.read(path) == {"fake bfloat16 small sm_90": WIDE}
+
+
+def test_a_file_that_is_no_table_costs_no_measurement(tmp_path):
+    fake = Fake({64: 2.0, 128: 1.0}, [RULE, WIDE])
+    path = tmp_path / "notes.txt"
+    path.write_text("no table")
+    with pytest.raises(OnefoldValueError, match="no table of configurations"):
+        command.tune(fake.session(tmp_path, table=path), fake.entries)
+    assert (fake.timed, path.read_text()) == ([], "no table")
+
+
 def test_a_run_that_ended_early_goes_on(tmp_path):
     fake = Fake({64: 2.0, 128: 1.0}, [RULE, HUGE, WIDE])
     configs.write(tmp_path / "configs.json", {})
