@@ -15,7 +15,7 @@ import triton.language as tl
 import onefold as flow
 from onefold.errors import OnefoldRuntimeError
 from onefold.kernels import norm_ref
-from onefold.kernels.aot.facts import RACES, Facts
+from onefold.kernels.aot.facts import HAZARD, Facts
 from onefold.kernels.gpu.launch import jit_kernel
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
 from onefold.kernels.gpu.pointwise.triton_functions import from_text
@@ -93,7 +93,7 @@ def test_memory_for_descriptors_needs_an_allocator():
     [
         (replace(FACTS, spills=8), "spills 8 bytes a thread"),
         (replace(FACTS, serialized=True), "wgmma instructions are serialized"),
-        (replace(FACTS, races=True), RACES),
+        (replace(FACTS, hazard=True), HAZARD),
         (replace(FACTS, shared=232449), "232449 bytes of shared memory, of 232448"),
         (replace(FACTS, registers=255, threads=512), "255 registers x 512 threads, of 65536"),
     ],
@@ -133,7 +133,7 @@ def _sharing(x, y, n, SIZE: tl.constexpr):
 
 
 @Kernel
-def _racing(x, y, n, SIZE: tl.constexpr):
+def _hazardous(x, y, n, SIZE: tl.constexpr):
     """A reshaped first operand is loaded into registers that wgmma may still read."""
     rows = tl.make_tensor_descriptor(x, [n, 8, SIZE], [8 * SIZE, SIZE, 1], [8, 8, SIZE])
     columns = tl.make_tensor_descriptor(y, [n, SIZE], [SIZE, 1], [SIZE, SIZE])
@@ -177,9 +177,9 @@ def test_a_kernel_that_shares_too_much_memory():
     assert any("of shared memory, of 232448" in text for text in found)
 
 
-def test_a_kernel_whose_registers_change_too_early():
-    found = launched(_racing, ((0, 0), (32,), (64,)), dtype=torch.float16)
-    assert RACES in found
+def test_a_kernel_with_a_hazard():
+    found = launched(_hazardous, ((0, 0), (32,), (64,)), dtype=torch.float16)
+    assert HAZARD in found
 
 
 @Kernel

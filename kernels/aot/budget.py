@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ...errors import OnefoldValueError
-from .facts import RACES, Facts, beyond
+from .facts import HAZARD, Facts, beyond
 
 PATH = Path(__file__).with_name("budget.json")
 _COMPILER = "compiler"  # the key of the line that names the compiler
@@ -52,7 +52,7 @@ def limits(found: Table) -> list[str]:
     for key in sorted(found):
         texts = beyond(found[key], key.rpartition(" ")[2])
         lines += [f"{key}: does not start: {text}" for text in texts]
-        lines += [f"{key}: {RACES}"] * found[key].races
+        lines += [f"{key}: {HAZARD}"] * found[key].hazard
     return lines
 
 

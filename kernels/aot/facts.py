@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
-from .wgmma_registers import changed_too_early
+from .wgmma_hazards import hazards
 
-RACES = "registers change while wgmma may read them: results may be wrong"
+HAZARD = "registers change while wgmma may read them: results may be wrong"
 SHARED = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}  # bytes a program
 REGISTERS = 65536  # of one multiprocessor, 32 bits each
 VECTORS = 512  # vector registers that the waves on one SIMD unit of an AMD GPU share
@@ -41,7 +41,7 @@ class Facts:
     matrix: str  # the instruction that multiplies matrices, if there is one
     tma: bool  # whether tiles are copied by the tensor memory accelerator
     serialized: bool = False  # whether ptxas serializes its wgmma instructions
-    races: bool = False  # whether registers change that an unfinished wgmma may read
+    hazard: bool = False  # whether registers change that an unfinished wgmma may read
 
     def as_json(self) -> dict[str, int | str | bool]:
         """The facts as plain values, in the order above."""
@@ -70,7 +70,7 @@ def of_nvidia(ptx: str, report: str, shared: int, warps: int) -> Facts:
         matrix=_matrix(ptx),
         tma=_TMA.search(ptx) is not None,
         serialized="wgmma.mma_async instructions are serialized" in report,
-        races=bool(changed_too_early(ptx)),
+        hazard=bool(hazards(ptx)),
     )
 
 

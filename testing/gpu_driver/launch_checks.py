@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...kernels.aot.facts import RACES, Facts, beyond
+from ...kernels.aot.facts import HAZARD, Facts, beyond
 
 _GRID = (2**31 - 1, 65535, 65535)
 _THREADS = 1024  # of one program
@@ -48,15 +48,15 @@ class Form:
 
 
 def form_faults(form: Form, target: str) -> Iterator[str]:
-    """Why a form cannot start on a target, may be wrong there, or is slow: limits, registers that
-    change too early, spills, serialized wgmma.
+    """Why a form cannot start on a target, may be wrong there, or is slow: limits, hazards,
+    spills, serialized wgmma.
     """
     if form.warps * 32 > _THREADS:
         yield f"{form.warps} warps, of {_THREADS // 32}"
     if form.facts is not None:
         yield from beyond(form.facts, target)
-        if form.facts.races:
-            yield RACES
+        if form.facts.hazard:
+            yield HAZARD
         if form.facts.spills:
             yield f"spills {form.facts.spills} bytes a thread"
         if form.facts.serialized:

@@ -104,7 +104,7 @@ def test_what_does_not_start_is_refused(target, change):
 
 
 def test_what_may_be_wrong_is_refused():
-    found = {"m.k(*bf16; 1) 4x3 sm_90": replace(GOOD, races=True)}
+    found = {"m.k(*bf16; 1) 4x3 sm_90": replace(GOOD, hazard=True)}
     [line] = budget.compare(found, found).failed
     assert line.endswith("registers change while wgmma may read them: results may be wrong")
 

@@ -1,4 +1,4 @@
-"""Registers that change while wgmma still reads them, found in PTX.
+"""Write-after-read hazards of wgmma in PTX: registers that change while it may still read them.
 
 wgmma runs beside the instructions that follow it. Until `wgmma.wait_group` says that it is done,
 its registers must stay as they are (PTX ISA, `wgmma.wait_group`). ptxas does not look, and results
@@ -19,12 +19,12 @@ _WRITES = re.compile(r"^\s*(?:@!?%p\d+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%r\d+)\s*,"
 _REGISTER = re.compile(r"%r\d+")
 
 
-def changed_too_early(ptx: str) -> list[str]:
+def hazards(ptx: str) -> list[str]:
     """The instructions that write a register which an unfinished wgmma may read.
 
     Each loop is followed twice, so that what one step leaves unfinished meets the next one.
 
-    >>> from onefold.kernels.aot.wgmma_registers import changed_too_early
+    >>> from onefold.kernels.aot.wgmma_hazards import hazards
     >>> loop = '''
     ... $L1:
     ... ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2}, [%r9];
@@ -33,22 +33,22 @@ def changed_too_early(ptx: str) -> list[str]:
     ... wgmma.wait_group.sync.aligned 1;
     ... @%p1 bra $L1;
     ... '''
-    >>> changed_too_early(loop)
+    >>> hazards(loop)
     ['ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2}, [%r9];']
-    >>> changed_too_early(loop.replace("aligned 1", "aligned 0"))
+    >>> hazards(loop.replace("aligned 1", "aligned 0"))
     []
     """
     lines = ptx.splitlines()
-    labels = {found[1]: at for at, line in enumerate(lines) if (found := _LABEL.match(line))}
-    early: dict[str, None] = {}
+    labels = {label[1]: at for at, line in enumerate(lines) if (label := _LABEL.match(line))}
+    found: dict[str, None] = {}
     for at, line in enumerate(lines):
         back = _BRANCH.search(line)
         if back and labels.get(back[1], at) < at:
-            early |= dict.fromkeys(_early(lines[labels[back[1]] : at] * 2))
-    return list(early)
+            found |= dict.fromkeys(_hazards(lines[labels[back[1]] : at] * 2))
+    return list(found)
 
 
-def _early(lines: Sequence[str]) -> Iterator[str]:
+def _hazards(lines: Sequence[str]) -> Iterator[str]:
     groups: list[set[str]] = []  # of registers that are read, the oldest first
     given: set[str] = set()  # in no group yet
     for line in lines:
