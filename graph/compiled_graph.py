@@ -168,6 +168,12 @@ def compile_graph(
     debug = state.debug
     debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
+    if ranks and config.updates_in_backward:
+        raise OnefoldRuntimeError(
+            "config.enable_optimizer_in_backward is for graphs without stages, since the update of "
+            "a pipeline follows the backward passes of all micro-batches; leave it or the stages "
+            "out"
+        )
     micro_batches = config.micro_batches
     whole = whole_inputs(build, *given, set(config.whole_inputs))
 

@@ -40,6 +40,7 @@ class GraphConfig:
     cuda_graph: bool = field(default=False, init=False)
     captures_communication: bool = field(default=False, init=False)
     zero: ZeroSettings | None = field(default=None, init=False)
+    updates_in_backward: bool = field(default=False, init=False)
     training: bool = field(default=False, init=False)  # set by the graph: whether a call trains
 
     def __getattr__(self, name: str) -> object:
@@ -153,6 +154,18 @@ class GraphConfig:
         switch("enable_cuda_graph: communication", communication)
         self.cuda_graph, self.captures_communication = mode, mode and communication
 
+    def enable_optimizer_in_backward(self, mode: bool = True) -> None:
+        """Update parameters during backward, as soon as their gradients are there.
+
+        The memory of a gradient is then free before the next ones are made: at most about a
+        sixteenth of the gradients, and the largest one, are there at a time. No bit of a result
+        changes. An error in backward may come after some parameters have been updated. A call
+        raises OnefoldRuntimeError where the first update needs all gradients: with clipping by
+        norm, with a scaler that skips steps, and with stages. Source: PyTorch's tutorial "How to
+        save memory by fusing the optimizer step into the backward pass".
+        """
+        self.updates_in_backward = switch("enable_optimizer_in_backward: mode", mode)
+
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
         """Add a product of matrices to something as it is made, where it is used for nothing else.
 
@@ -178,7 +191,7 @@ class GraphConfig:
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
         options = self.amp_dtype, self.layout_search, self.fuses_add
-        captured = self.cuda_graph, self.captures_communication
+        captured = self.cuda_graph, self.captures_communication, self.updates_in_backward
         layouts = self.layout_search and (self.layouts_ignored, self.searched_axis)
         return self.micro_batches, self.whole_inputs, self.schedule, *options, *captured, layouts
 
@@ -188,7 +201,8 @@ class GraphConfig:
             f"{self.micro_batches}, schedule={self.schedule!r}, amp={self.amp_dtype}, "
             f"layout_search={self.layout_search}, zero={self.zero}"
             f"{', fuse_add_to_output=True' * self.fuses_add}"
-            f"{', cuda_graph=True' * self.cuda_graph})"
+            f"{', cuda_graph=True' * self.cuda_graph}"
+            f"{', optimizer_in_backward=True' * self.updates_in_backward})"
         )
 
 

@@ -31,6 +31,7 @@ from .passes.overlap import overlap_communication
 from .passes.recompute_pointwise import recompute_pointwise
 from .passes.recompute_slopes import recompute_slopes
 from .passes.save_activations import save_activations
+from .passes.update_in_backward import update_in_backward
 from .stages.assign_stages import assign_stages
 from .stages.partition import added
 from .update import Updates, add_updates, align
@@ -85,6 +86,10 @@ def _choices(compilation: Compilation) -> dict[str, Any]:
     }
 
 
+def _updates_in_backward(compilation: Compilation) -> bool:
+    return compilation.updates is not None and compilation.config.updates_in_backward
+
+
 # Those without a `when` change no bit of any result.
 PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
@@ -128,10 +133,12 @@ PASSES: tuple[Pass, ...] = (
             "updates": c.updates,
             "layouts": c.zero.update_layouts(),
             "read_later": c.read_later,
+            "in_turns": c.config.updates_in_backward,
         },
         when=lambda c: c.updates is not None,
         of="end",
     ),
+    Pass(update_in_backward, when=_updates_in_backward, of="end"),
     Pass(in_place, when=lambda c: c.in_place, of="end"),
 )
 

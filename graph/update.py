@@ -15,6 +15,7 @@ from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor
 from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
 from .passes.bucketing import align_gradients
+from .passes.update_in_backward import turns
 from .passes.zero_sharding import copied_boxing
 from .program_executor import kept_by_outputs
 
@@ -27,6 +28,7 @@ class Trained:
     value: Value  # to be written, laid out as the gradient is
     gradient: Value
     copy: Value | None = None  # in half precision, where that may be written too
+    turn: int = 0  # those of one turn are updated together
 
     @property
     def owner(self) -> Tensor:
@@ -65,14 +67,17 @@ def add_updates(
     updates: Updates,
     layouts: Mapping[str, Meta],
     read_later: AbstractSet[int] | None = None,
+    in_turns: bool = False,
 ) -> Program:
     """The program with the updates by its gradients, which `align` laid out.
 
     `read_later` are the numbers of the values whose memory is perhaps read after the program, where
-    the program itself does not say so.
+    the program itself does not say so. With `in_turns` they are several, for
+    `passes/update_in_backward.py`.
     """
     if read_later is None:
         read_later = kept_by_outputs(program)
+    turn = turns(program) if in_turns else {}
     numbers = program.free_numbers()
     targets = _layouts(program, layouts)
     assigned = {variable.value.number: value for variable, value in program.assigns}
@@ -93,15 +98,16 @@ def add_updates(
                 after.append(_copy(gathered, whole, low.pop(whole.number, None)))
             else:
                 assigned[whole.number] = gathered
-            trained.append(Trained(variable, part, gradient))
+            each = Trained(variable, part, gradient)
         elif own:
-            trained.append(Trained(variable, whole, gradient, low.get(whole.number)))
+            each = Trained(variable, whole, gradient, low.get(whole.number))
         else:
             clone = assigned[whole.number] = Value(next(numbers), whole.meta)
             before.append(
                 ProgramStep("clone", "clone", (now,), (), (clone,), contiguous_copies, scope=UPDATE)
             )
-            trained.append(Trained(variable, clone, gradient))
+            each = Trained(variable, clone, gradient)
+        trained.append(replace(each, turn=turn.get(gradient.number, 0)))
     written = updates(trained, program.clippings, numbers)
     found = {v.value.number: v for v in program.variables}
     for number, copy in low.items():

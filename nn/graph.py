@@ -270,7 +270,8 @@ class Graph:
         scale = None if self._scaler is None else self._scaler.on
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         optimizers = [optim for optim, _ in self._optimizers]
-        updates = Updating(optimizers, self._scaler) if optimizers else None
+        in_backward = self.config.updates_in_backward
+        updates = Updating(optimizers, self._scaler, in_backward) if optimizers else None
         return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
     def _count_step(self) -> list[Change]:

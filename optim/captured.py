@@ -13,7 +13,7 @@ from ..distributed.world import world
 from ..engine.commit import Write, finish
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor, from_shards
-from ..errors import user_line
+from ..errors import OnefoldRuntimeError, user_line
 from ..graph.cuda_graphs.recorded_step import Recordable
 from ..graph.ir import HOST, UPDATE, Clipping, Exchanges, ProgramStep, Value
 from ..graph.update import Trained, Written
@@ -35,9 +35,16 @@ class Updating:
     the counts of steps, the scale.
     """
 
-    def __init__(self, optimizers: Sequence[Optimizer], scaler: StaticGradScaler | None) -> None:
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        scaler: StaticGradScaler | None,
+        in_backward: bool = False,
+    ) -> None:
+        """`in_backward` says whether parameters are updated before all gradients are made."""
         self._optimizers = optimizers
         self._scaler = scaler
+        self._in_backward = in_backward
 
     def __call__(
         self,
@@ -45,7 +52,13 @@ class Updating:
         clippings: Sequence[Clipping],
         numbers: Iterator[int],
     ) -> Written:
-        """The steps: those that may raise an error come before those that change anything."""
+        """The steps: those that may raise an error come before those that change anything.
+
+        Raises OnefoldRuntimeError where the first update needs all gradients, and they are not
+        there yet.
+        """
+        if self._in_backward:
+            self._check_needs_own(clippings)
         writing = _Writing(numbers)
         of = {id(each.owner): each for each in trained}
         scale = found = None
@@ -61,9 +74,26 @@ class Updating:
         if self._scaler is not None and found is not None:
             writing.adapt(self._scaler, found)
         for (optimizer, group, mine), factor in zip(parts, factors, strict=True):
-            if mine:
-                writing.update(optimizer, group, mine, factor, found)
+            for turn in sorted({each.turn for each in mine}):
+                now = [each for each in mine if each.turn == turn]
+                writing.update(optimizer, group, now, factor, found)
         return Written(writing.steps, writing.states, norms, frozenset(writing.copied))
+
+    def _check_needs_own(self, clippings: Sequence[Clipping]) -> None:
+        """Raise OnefoldRuntimeError where an update needs other gradients than its own."""
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        if clippings:
+            what = "clip_grad_norm_ inside build()"
+        elif any(group.get("clip_grad_max_norm") is not None for group in groups):
+            what = "clip_grad_max_norm of a parameter group"
+        elif self._scaler is not None and self._scaler.may_skip:
+            what = "a GradScaler, which skips steps whose gradients are not finite,"
+        else:
+            return
+        raise OnefoldRuntimeError(
+            "config.enable_optimizer_in_backward updates parameters before all gradients are made, "
+            f"but {what} needs them all before the first update; leave one of the two out"
+        )
 
 
 @dataclass(frozen=True, eq=False)

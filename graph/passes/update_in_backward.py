@@ -1,0 +1,135 @@
+"""Update in backward: parameters are updated as soon as their gradients are there.
+
+The optimizers' steps are made in several turns, and each goes to where the last of its gradients is
+made and nothing reads its parameters any more. A gradient is then freed before later ones are made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..ir import UPDATE, Program, ProgramStep, Value
+
+_TURNS = 16  # at most: a step for less than this part of the gradients is not worth its launch
+_END = sys.maxsize  # after all steps
+
+
+def turns(program: Program) -> dict[int, int]:
+    """By the number of each gradient, the turn in which it is used: those made first, first.
+
+    The gradients of a turn are made one after another. Turns begin at equal parts of all bytes.
+    """
+    order = _Order(program.steps)
+    values = {value.number: value for _, value in program.gradients}
+    gradients = sorted(values.values(), key=order.ready)
+    whole = max(1, sum(value.meta.nbytes for value in gradients))
+    found, before = {}, 0
+    for value in gradients:
+        found[value.number] = _TURNS * before // whole
+        before += value.meta.nbytes
+    return found
+
+
+def update_in_backward(program: Program) -> Program:
+    """The program with each step of the update that writes as early as what it touches allows.
+
+    Where ranks send each other a gradient, its update waits until later gradients are made, so that
+    it travels meanwhile. Other steps of the update, and those that only view gradients for it, go
+    to directly before what needs them.
+    """
+    moving = _moving(program)
+    fixed = [step for step in program.steps if id(step) not in moving]
+    gradients = [value for _, value in program.gradients]
+    places = _Order(fixed).places([*moving.values()], gradients)
+    after: dict[int, list[ProgramStep]] = defaultdict(list)
+    for step, place in zip(moving.values(), places, strict=True):
+        after[min(place, len(fixed) - 1)].append(step)
+    found = after[-1]
+    for index, step in enumerate(fixed):
+        found += [step, *after[index]]
+    return replace(program, steps=found)
+
+
+def _moving(program: Program) -> dict[int, ProgramStep]:
+    """By identity: the steps of the update, and the views that only those read."""
+    others = {value.number for value in program.wanted()}  # what is needed besides
+    found = []
+    for step in reversed(program.steps):
+        views = step.aliases and others.isdisjoint(value.number for value in step.outputs)
+        if step.scope == UPDATE or views:
+            found.append(step)
+        else:
+            others.update(value.number for value in step.reads())
+    return {id(step): step for step in reversed(found)}
+
+
+class _Order:
+    """After which of the steps that stay in turn, by their indices, others can be done."""
+
+    def __init__(self, steps: Iterable[ProgramStep]) -> None:
+        self._ready: dict[int, int] = {}  # by the number of a value
+        self._roots: dict[int, frozenset[int]] = {}  # by number: the values whose memory it may be
+        self._used: dict[int, int] = {}  # by root: until when its memory is read
+        self._sent: set[int] = set()  # the numbers of what ranks send each other
+        for index, step in enumerate(steps):
+            self._note(step, self._given(step) if step.aliases else index)
+            self._use(step, index)
+
+    def ready(self, value: Value) -> int:
+        """The index of the step that makes a value, or what it views; -1 if it is there before."""
+        return self._ready.get(value.number, -1)
+
+    def places(self, steps: Sequence[ProgramStep], gradients: Iterable[Value]) -> list[int]:
+        """The indices after which these steps are done, in their order where those are equal."""
+        made = sorted({self.ready(value) for value in gradients})
+        found = [self._earliest(step, made) for step in steps]
+        read: dict[int, int] = {}  # by number: when it is read first
+        written: dict[int, int] = {}  # by root: when its memory is written first
+        for index, step in reversed([*enumerate(steps)]):
+            if not step.writes:
+                ends = [read.get(value.number, _END) for value in step.outputs]
+                ends += [written.get(root, _END) for root in self._roots_of(step.reads())]
+                found[index] = min(ends)
+            for value in step.reads():
+                read[value.number] = min(read.get(value.number, _END), found[index])
+            for root in self._roots_of(step.writes):
+                written[root] = min(written.get(root, _END), found[index])
+        return found
+
+    def _earliest(self, step: ProgramStep, made: Sequence[int]) -> int:
+        """The first index after which what the step reads is there, and it may write."""
+        place = self._given(step)
+        if step.writes:
+            place = max([place, *(self._used.get(x, -1) for x in self._roots_of(step.writes))])
+            if any(value.number in self._sent for value in step.reads()):
+                place = next((index for index in made if index > place), _END)
+        self._note(step, place)
+        self._use(step, place)
+        return place
+
+    def _given(self, step: ProgramStep) -> int:
+        return max(map(self.ready, step.reads()), default=-1)
+
+    def _roots_of(self, values: Iterable[Value]) -> set[int]:
+        alone = ((value.number, frozenset([value.number])) for value in values)
+        return {root for number, own in alone for root in self._roots.get(number, own)}
+
+    def _note(self, step: ProgramStep, place: int) -> None:
+        """What a step makes, or writes, is there after this place."""
+        shared = self._roots_of(step.reads()) if step.aliases else set()
+        sent = step.start is not None
+        sent |= step.aliases and any(value.number in self._sent for value in step.reads())
+        for value in step.outputs:
+            self._roots[value.number] = frozenset(shared | {value.number})
+            if sent:
+                self._sent.add(value.number)
+        for value in (*step.outputs, *step.writes):
+            self._ready[value.number] = place
+
+    def _use(self, step: ProgramStep, place: int) -> None:
+        """A step reads what it reads after this place."""
+        for root in self._roots_of(step.reads()):
+            self._used[root] = max(self._used.get(root, -1), place)
