@@ -35,8 +35,8 @@ _HOST = "changes numbers that the host keeps"
 class CapturedUpdate:
     """The calls; `writes` gives what they are still to do.
 
-    `reads` are the places of what they find, `touched` of what outlives the run and they make or
-    write. `reason` says why the last ones were not replayed; none will be where they have `failed`.
+    `reads` are the places of what they find, `touched` of what outlives the run and they read, make
+    or write. `reason` says why the last ones were not replayed; none will be where they have `failed`.
     """
 
     def __init__(
@@ -55,13 +55,7 @@ class CapturedUpdate:
         made = {place for call in calls.calls for place in call[3] or (call[2],)}
         taken = dict.fromkeys(place for call in calls.calls for place in call[1])
         self.reads = [place for place in taken if place not in made]
-        written = {
-            place
-            for call, step in zip(calls.calls, calls.steps, strict=True)
-            for place, value in zip(call[1], step.inputs, strict=True)
-            if value in step.writes
-        }
-        self.touched = [place for place in kept if place in made or place in written]
+        self.touched = [place for place in kept if place in {*made, *taken}]
         self._results = [place for place in self.touched if place in made]
         self._unused = 0  # changes in a row
         self.forget()

@@ -41,8 +41,9 @@ def assert_equal(found, wanted):
         {"returns": lambda graph, x: x.t()},
         {"returns": lambda graph, x: graph.model.calls.detach()},
         {"returns": lambda graph, x: graph.model.up.weight},
+        {"returns": lambda graph, x: graph.model.up.weight.grad},
     ],
-    ids=["plain", "micro-batches", "clipped", "scaled", "all", "an input", "a buffer", "a weight"],
+    ids="plain micro-batches clipped scaled all input buffer weight gradient".split(),
 )
 @pytest.mark.parametrize("layout", ["local", "split"])
 def test_no_bit_changes(options, layout, recorder, world):
