@@ -32,7 +32,6 @@ from .segments import (
     Segment,
     Where,
     communication_of,
-    draws_of,
     moves_draws,
     segments_of,
     summary,
@@ -101,9 +100,6 @@ class CapturedCalls:
         """`between` says why communication is not captured; empty if it is."""
         kind = capturer.device_type
         where = Where(kind, world().launched, kind == "cpu" or uses_triton(kind), between)
-        self.update = CapturedUpdate(
-            update, ends.kept, replace(where, between=Where.between), capturer
-        )
         self.segments = segments_of(calls.steps, where)
         self.reason = _FIRST
         self._calls, self._ends, self._draws, self._capturer = calls, ends, draws, capturer
@@ -117,8 +113,12 @@ class CapturedCalls:
             texts = dict.fromkeys(text for segment in self.segments for text in segment.reasons)
             self.reason = f"no step is captured: {'; '.join(texts) or 'there are none'}"
         captured = {i for each in self.segments if each.captured for i in each.steps}
-        self._values = StaticValues(calls, captured, [*ends.inputs, *ends.assigned], draws)
+        self._values = StaticValues(calls, captured, [*ends.inputs, *ends.assigned], draws, update)
         self._parts = [self._part(segment) for segment in self.segments]
+        self.update = CapturedUpdate(
+            update, self._values.drawing(update), ends.kept,
+            replace(where, between=Where.between), capturer,
+        )  # fmt: skip
         steps = calls.steps
         self._frozen = [frozen for i in captured if (frozen := steps[i].frozen) is not None]
         self._tie_to_update()
@@ -132,8 +132,8 @@ class CapturedCalls:
         between = [part for part in self._parts if not part.segment.captured]
         for part in between:
             part.carried = [place for place in part.made if place in read]
-        moving = {place for part in between for place in part.made}
-        if ({*self._values.copied} | moving - numbers) & reads:
+        moving = {place for part in between for place in part.made} - numbers
+        if (moving | {*self._ends.assigned}) & reads:
             self.update.fail(self.update.reason or _LOOSE)
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ class CapturedCalls:
 
     def writes(self, places: Filled) -> deque[Write]:
         """What the update is still to do after a run."""
-        return self.update.writes(places, self._values.device if self._ready else None)
+        return self.update.writes(places, self._mode, self._values.device)
 
     def _part(self, segment: Segment) -> _Part:
         """The calls of a segment, and what they read and make."""
@@ -158,8 +158,7 @@ class CapturedCalls:
         micro_batch = moved[-1].attrs[0] if moved else 0
         assert isinstance(micro_batch, int)
         if segment.captured:
-            pairs = zip(calls, map(draws_of, steps), strict=True)
-            calls = [self._values.drawing(*pair) for pair in pairs]
+            calls = self._values.drawing(CallList(calls, steps)).calls
         made = [place for _, _, one, several, _ in calls for place in several or (one,)]
         made = [place for place in made if place >= 0]
         taken = dict.fromkeys(place for call in calls for place in call[1])
@@ -175,7 +174,7 @@ class CapturedCalls:
         for part in self._parts:
             part.replay, part.results = None, ()
         self.update.forget()
-        self._ready = False  # whether the update reads static memory
+        self._mode = Mode.AS_EVER  # of the last run, which the update follows
         self._capturer.renew()
 
     def _reset(self, key: Hashable) -> None:
@@ -191,7 +190,8 @@ class CapturedCalls:
             return False
         proposed = self._propose(places)
         answer = self._agreement.begin(proposed)
-        own = [(place, places[place]) for place in self._values.copied]
+        inputs = {*self._ends.inputs}
+        own = [(place, places[place]) for place in self._values.copied if place not in inputs]
         if proposed > Mode.AS_EVER:
             self._values.prepare(places)
         mode = self._hear(answer(), proposed)
@@ -215,7 +215,7 @@ class CapturedCalls:
         for place in self._ends.kept:
             if places[place] and place not in self.update.touched:
                 places[place] = copies_of(places[place])
-        self._ready = mode >= Mode.CAPTURE
+        self._mode = mode
 
     # What a run can do, and does as other ranks do.
 

@@ -20,6 +20,7 @@ from ...kernels.staging import Later, copied_later, fill, staged
 from ..call_list import CallList, Filled
 from ..ir import ProgramStep
 from ..writing_calls import writes_of
+from .rank_modes import Mode
 from .recorded_step import HostHalf, Recordable, Recording
 from .segments import Segment, Where, is_host, reason, summary
 from .static_memory import copies_of
@@ -40,9 +41,15 @@ class CapturedUpdate:
     """
 
     def __init__(
-        self, calls: CallList, kept: Sequence[int], where: Where, capturer: Capturer
+        self,
+        calls: CallList,
+        drawing: CallList,
+        kept: Sequence[int],
+        where: Where,
+        capturer: Capturer,
     ) -> None:
-        self._calls, self._capturer = calls, capturer
+        """`drawing` are the calls, but their draws read their numbers from memory."""
+        self._calls, self._drawing, self._capturer = calls, drawing, capturer
         steps = range(len(calls.steps))
         of_host = [i for i in steps if _is_of_host(calls.steps[i])]
         self._before = CallList(
@@ -89,18 +96,20 @@ class CapturedUpdate:
         ]
         return "\n".join(texts[not self._before.steps : 1 + bool(self._of_device)])
 
-    def writes(self, places: Filled, device: torch.device | None) -> deque[Write]:
-        """What the calls are still to do; with a device whose memory is static as a CUDA graph."""
+    def writes(self, places: Filled, mode: Mode, device: torch.device | None) -> deque[Write]:
+        """What the calls are still to do after others, which ran in this mode on this device."""
         halves = None
+        can_capture = mode >= Mode.CAPTURE and device is not None
         if self._replay is not None:
             halves = self._refreshed()
-        if self._replay is None and not self.failed and self._record() and device is not None:
+        if self._replay is None and not self.failed and self._record() and can_capture:
+            assert device is not None
             halves = self._captured(places, device)
         if halves is None:
             for place in self.touched:
                 if places[place]:
                     places[place] = copies_of(places[place])
-            return writes_of(self._calls, places)
+            return writes_of(self._drawing if mode > Mode.AS_EVER else self._calls, places)
         self.reason = ""
         self._replays += 1
         numbers = [number for half in halves for number in half.numbers]
@@ -203,7 +212,7 @@ class CapturedUpdate:
         def function() -> Sequence[tuple[int, Shards]]:
             mine = filled.copy()
             for index in self._of_device:
-                run, taken, made, several, dead = self._calls.calls[index]
+                run, taken, made, several, dead = self._drawing.calls[index]
                 given = [mine[place] for place in taken]
                 if index in self._recordings:
                     self._recordings[index].launch(given)

@@ -23,9 +23,14 @@ class StaticValues:
     """
 
     def __init__(
-        self, calls: CallList, captured: set[int], copied: Sequence[int], draws: Draws
+        self,
+        calls: CallList,
+        captured: set[int],
+        copied: Sequence[int],
+        draws: Draws,
+        update: CallList,
     ) -> None:
-        """`captured` are the steps in CUDA graphs."""
+        """`captured` are those of the calls in CUDA graphs; `update` are the calls after them."""
         steps = calls.steps
         self.copied = [*copied]
         self.read: set[int] = set()
@@ -52,6 +57,11 @@ class StaticValues:
             or is_host(step)
             or (index in captured and draws_of(step))
         ]
+        self._before += [
+            (call, step, keys)
+            for call, step in zip(update.calls, update.steps, strict=True)
+            if (keys := draws_of(step))
+        ]
         self._draws = draws
         self._draws_made = 0
         self.forget()
@@ -66,8 +76,12 @@ class StaticValues:
         """Memory that kernels read, and no value of the program is in."""
         return [] if self._drawn is None else [self._drawn.table]
 
-    def drawing(self, call: Call, keys: Sequence[DropoutKey]) -> Call:
-        """A call whose draws read their numbers from memory."""
+    def drawing(self, calls: CallList) -> CallList:
+        """Calls whose draws read their numbers from memory: those captured, in turn."""
+        pairs = zip(calls.calls, map(draws_of, calls.steps), strict=True)
+        return CallList([self._drawing(*pair) for pair in pairs], calls.steps)
+
+    def _drawing(self, call: Call, keys: Sequence[DropoutKey]) -> Call:
         if not keys:
             return call
         first, self._draws_made = self._draws_made, self._draws_made + len(keys)

@@ -67,6 +67,7 @@ SETTINGS = {
     "zero 3": lambda graph: graph.config.enable_zero(stage=3, shard_min_size=1),
     "amp": lambda graph: graph.config.enable_amp(dtype=flow.bfloat16),
     "layouts": lambda graph: graph.config.enable_layout_search(),
+    "in backward": lambda graph: graph.config.enable_optimizer_in_backward(),
     "checkpoint": lambda graph: setattr(
         graph.model.to(nn.graph.GraphModule), "activation_checkpointing", True
     ),
