@@ -10,6 +10,7 @@ from ..engine.meta import Meta
 from .graph_config import GraphConfig
 from .ir import Program, verify
 from .micro_batches import unroll
+from .passes.accumulate_embedding_grads import accumulate_embedding_grads
 from .passes.accumulate_products import accumulate_products, gradients
 from .passes.boxing_chains import merge_boxings
 from .passes.cse import eliminate_common
@@ -110,6 +111,7 @@ PASSES: tuple[Pass, ...] = (
         when=lambda c: c.config.micro_batches > 1,
     ),
     Pass(fuse_cross_entropy),
+    Pass(accumulate_embedding_grads),
     Pass(recompute_pointwise),
     Pass(recompute_slopes),
     Pass(hoist_pointwise),

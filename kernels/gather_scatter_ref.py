@@ -154,6 +154,13 @@ def embedding_grad_of_all(dy: Tensor, index: Tensor, shape: tuple[int, int]) -> 
     return dy.new_zeros(shape).index_add_(0, flat, dy.reshape(flat.numel(), shape[1]))
 
 
+def add_embedding_grad(
+    total: Tensor, dy: Tensor, index: Tensor, shape: Shape, offset: int, padding: int
+) -> Tensor:
+    """A shard to whose rows the gradient is added in its memory, as it is rounded by itself."""
+    return total.add_(embedding_grad(dy, index, shape, offset, padding, False))
+
+
 def one_hot(index: Tensor, offset: int, size: int, whole: int) -> Tensor:
     """index[..., None] == class, as int64, for the classes from `offset` on."""
     check_range(index, whole, index.ndim)

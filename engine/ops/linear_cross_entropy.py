@@ -42,6 +42,7 @@ class LinearCrossEntropy(Op):
     """
 
     attributes = LinearLossAttributes
+    order = "row-major"
     saves = (0, 1, 2)
     one_gradient = True
 

@@ -26,7 +26,7 @@ from ...engine.op import Kernel, Local, Op
 from ...engine.ops.result_shapes import joined
 from ..host_copies import FETCH, OFFLOAD, extent
 from ..ir import HOST, ProgramStep, Value
-from ..passes.accumulate_products import Accumulate
+from ..passes.accumulate_products import Accumulating
 from ..passes.in_place import placed_op
 from .forms import Form, row_major
 
@@ -136,7 +136,7 @@ class Storages:
         key = (step.origin, metas, made, step.attrs, place, tuple(forms), tuple(positions))
         found = self._known.get(key)
         if found is None:
-            if place is not None and (isinstance(step.op, Accumulate) or _all_row_major(forms)):
+            if place is not None and (isinstance(step.op, Accumulating) or _all_row_major(forms)):
                 form = forms[place]
                 assert form is not None
                 found = self._known[key] = (Made(form, place, 0, 0),)

@@ -23,7 +23,11 @@ from .pass_utils import run_of, same_segment, uses
 PRODUCTS = (products.mm, products.mm_nt, products.mm_tn, products.rows_tn)
 
 
-class Accumulate(Op):
+class Accumulating(Op):
+    """An op that adds to the input `ProgramStep.place`, always in the memory of that."""
+
+
+class Accumulate(Accumulating):
     """sum + a product of matrices, in the sum's memory; the product alone where no sum is given."""
 
     def __init__(self, product: MatrixOp) -> None:

@@ -70,7 +70,7 @@ class _Memory:
                     self._of[value.number].last = len(self.steps)
 
     def _made(self, step: ProgramStep, value: Value) -> _Storage:
-        if not step.aliases and (step.origin is not BOXING or _allocates(step)):
+        if not step.aliases and (step.origin is not BOXING or allocates(step)):
             return _Storage(value, step)
         if step.origin in (RELEASE, WAIT):
             return self._of[next(step.reads()).number]
@@ -102,21 +102,21 @@ class _Memory:
                 and storage.last == index
                 and storages.count(storage) == 1
                 and storage.maker is not None
-                and _allocates(storage.maker)
+                and allocates(storage.maker)
                 and _own(value.meta, storage.root.meta, [each.meta for each in inputs.values()])
             ):
                 return value
         return None
 
 
-def _allocates(step: ProgramStep) -> bool:
-    """Whether the step makes one value, for which it allocates memory, in both worlds.
+def allocates(step: ProgramStep) -> bool:
+    """Whether the step allocates memory for each value that it makes, in both worlds.
 
-    What a source gives may be memory of the program. A boxing may give a part of what it made, or
+    Of several results that may be parts of one, unless the op says how they lie. What a source gives may be memory of the program. A boxing may give a part of what it made, or
     a part of what it was given, but not where its last act is to make a whole for a group.
     """
     if step.op is not None:
-        return not step.aliases and step.op.num_outputs == 1
+        return not step.aliases and (step.op.num_outputs == 1 or bool(step.op.order))
     if step.origin is not BOXING:
         return step.origin is FETCH
     given, (made,) = step.source, step.outputs

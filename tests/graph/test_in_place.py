@@ -184,7 +184,8 @@ CASES = {
     "a comparison": (lambda x: (x * 2) > 1, []),
     "a draw": (lambda x: flow.dropout(x * 2, 0.5), []),
     "no elementwise op": (lambda x: flow.softmax(x * 2, 1), []),
-    "several outputs": (lambda x: (x * 2).max(1)[0] + 1, []),
+    "several outputs": (lambda x: (x * 2).max(1)[0] + 1, [("add", 1)]),
+    "perhaps parts of one": (lambda x: flow.linalg.qr(x)[0] + 1, []),
 }
 
 

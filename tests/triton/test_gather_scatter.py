@@ -155,6 +155,27 @@ def test_embedding_grad(dtype, width):
 
 @settings(max_examples=8)
 @given(
+    count=st.integers(0, 90),
+    rows=st.integers(1, 12),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    part=st.booleans(),
+    dense=st.booleans(),
+)
+def test_gradients_of_embeddings_are_added(count, rows, dtype, part, dense):
+    """With the bits of an addition of its own."""
+    index = torch.randint(0, rows, (count,)) ** 2 // rows
+    dy, total = torch.randn(count, 5, dtype=dtype), torch.randn(rows, 5, dtype=dtype)
+    offset, shape, padding = (1, (rows - 1, 5), 0) if part else (0, (rows, 5), -1)
+    total = total[offset:].clone() if dense else total[offset:].t().contiguous().t()
+    alone = select.triton_kernel(gather_scatter_ref.embedding_grad)
+    wanted = total + alone(dy, index, shape, offset, padding, False)
+    add = select.triton_kernel(gather_scatter_ref.add_embedding_grad)
+    found = add(total, dy, index, shape, offset, padding)
+    assert found is total and torch.equal(found, wanted)
+
+
+@settings(max_examples=8)
+@given(
     count=st.integers(1, 90),
     rows=st.integers(1, 12),
     width=st.sampled_from([1, 2, 130]),

@@ -216,6 +216,17 @@ def embedding_grad(
     return y
 
 
+def add_embedding_grad(
+    total: Tensor, dy: Tensor, index: Tensor, shape: Shape, offset: int, padding: int
+) -> Tensor:
+    if dy.is_complex() or sum_dtype(dy.dtype) is not dy.dtype or not total.is_contiguous():
+        return total.add_(embedding_grad(dy, index, shape, offset, padding, False))
+    rows, width = shape
+    along = Along(rows, offset, offset + rows, padding)
+    places = places_of(index.contiguous(), max(index.numel(), 1), 1, along, rows)
+    return add_runs(places, reshape(dy, (index.numel(), width)), rows, into=total)
+
+
 @Kernel
 def _one_hot(index, y, count: tl.int64, offset, size, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -249,22 +260,28 @@ CASES = [
         Case(
             add_chunks,
             ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?"),
-            ("sum", 0, 64, lanes, block, STAGES),
+            ("sum", 0, add, 64, lanes, block, STAGES),
         )
-        for dtype, lanes, block in (("bf16", 1, 1024), ("fp32", 1, 1024), ("fp32", 128, 1))
+        for dtype, add, lanes, block in (
+            ("bf16", False, 1, 1024), ("fp32", False, 1, 1024), ("fp32", False, 128, 1),
+            ("fp32", True, 1, 1024),
+        )
     ],
     Case(
         add_chunks,
         (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?"),
-        ("max", -inf, 64, 128, 1, STAGES),
+        ("max", -inf, False, 64, 128, 1, STAGES),
     ),
     *[
         Case(
             combine_chunks,
             ("*i64", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?"),
-            (kind, 64, lanes, block),
+            (kind, add, 64, lanes, block),
         )
-        for dtype, kind, lanes, block in (("bf16", "sum", 1, 1024), ("fp32", "max", 128, 1))
+        for dtype, kind, add, lanes, block in (
+            ("bf16", "sum", False, 1, 1024), ("fp32", "sum", True, 1, 1024),
+            ("fp32", "max", False, 128, 1),
+        )
     ],
     *[
         Case(_with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?"), (kind, mean, own, BLOCK))

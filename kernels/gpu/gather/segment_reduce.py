@@ -39,11 +39,19 @@ def combine(a, b, KIND: tl.constexpr):
         return minimum(a, b)
 
 
+@triton.jit
+def _store(y, total, done, ADD: tl.constexpr):
+    """Store what a segment gave, or add it to what is there."""
+    if ADD:
+        total += tl.load(y, mask=done, other=0).to(total.dtype)
+    tl.store(y, total.to(y.dtype.element_ty), mask=done)
+
+
 @Kernel
 def add_chunks(
     places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
-    KIND: tl.constexpr, NEUTRAL: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    KIND: tl.constexpr, NEUTRAL: tl.constexpr, ADD: tl.constexpr, CHUNK: tl.constexpr,
+    LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -61,7 +69,7 @@ def add_chunks(
         place = tl.load(places + begin + step, mask=live, other=-1)
         ends = live & (place != current)
         done = (ends & own & (current < rows))[:, None] & (column < width)
-        tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+        _store(y + current[:, None] * width + column, total, done, ADD)
         tl.store(head + spot, total, mask=(ends & (own == 0))[:, None] & (column < width))
         total = tl.where(ends[:, None], nothing, total)
         own = own | ends
@@ -77,7 +85,7 @@ def add_chunks(
     goes_on = known & (after == current)
     inside = column < width
     done = (known & own & (goes_on == 0) & (current < rows))[:, None] & inside
-    tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+    _store(y + current[:, None] * width + column, total, done, ADD)
     tl.store(tail + spot, total, mask=(goes_on & own)[:, None] & inside)
     tl.store(head + spot, total, mask=(known & (own == 0))[:, None] & inside)
 
@@ -85,7 +93,8 @@ def add_chunks(
 @Kernel
 def combine_chunks(
     places, y, head, tail, count: tl.int64, rows: tl.int64, width,
-    KIND: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, ADD: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -114,18 +123,20 @@ def combine_chunks(
             total = tl.where(more, combine(total, v, KIND), total)
         following += 1
     done = mine[:, None] & inside
-    tl.store(y + last[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+    _store(y + last[:, None] * width + column, total, done, ADD)
 
 
-def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
-    """The sums of the rows of `source` by target, as [rows, width].
+def add_runs(places: Tensor, source: Tensor, rows: int, into: Tensor | None = None) -> Tensor:
+    """The sums of the rows of `source` by target, as [rows, width], perhaps added to `into`.
 
     Targets from `rows` on are ignored.
     """
     if not source.numel() or not rows:
+        if into is not None:
+            return into
         y = torch.empty((rows, source.shape[1]), dtype=source.dtype, device=source.device)
         return fill(y, 0)
-    return reduce_runs(*sort_rows(places, most=rows), source, rows)
+    return reduce_runs(*sort_rows(places, most=rows), source, rows, into=into)
 
 
 def reduce_runs(
@@ -135,23 +146,26 @@ def reduce_runs(
     rows: int,
     kind: str = "sum",
     dtype: torch.dtype | None = None,
+    into: Tensor | None = None,
 ) -> Tensor:
     """The "sum", "prod", "max" or "min" of the rows of `source` by target, as [rows, width].
 
     `places` are the sorted targets, `order` the row of each. A target without rows gets the neutral
-    element.
+    element. Sums are added to `into`, which is dense, where it is given.
     """
     count, width = source.shape
     wide = sum_dtype(source.dtype)
-    y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
-    fill(y, neutral(kind, y.dtype))
+    y = into
+    if y is None:
+        y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
+        fill(y, neutral(kind, y.dtype))
     chunk = 16 if count < 4096 else 64
     chunks = cdiv(count, chunk)
     block = min(power_of_2(width), _WIDEST)
     lanes = max(_LANES // block, 1)
     head, tail = torch.empty((2, chunks, width), dtype=wide, device=source.device).unbind()
     grid = (cdiv(chunks, lanes), cdiv(width, block))
-    constants = (chunk, lanes, block)
+    constants = (into is not None, chunk, lanes, block)
     add_chunks.launch(
         grid,
         (places, order, source.contiguous(), y, head, tail, count, rows, width),
