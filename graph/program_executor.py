@@ -48,6 +48,7 @@ class Executor(ABC):
         self._copies = end.copies
         self._micro_batches = micro_batches
         self._written = [variable.tensor for variable in end.written()]
+        self._own = {id(tensor) for tensor in self._written}
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
@@ -91,6 +92,9 @@ class Executor(ABC):
         given = [x.shards for x in inputs]
         for index in self._kept_inputs:
             inputs[index].shared = True  # an output may be its memory, even a parameter's
+        for x in inputs:
+            if id(x) in self._own:
+                x.shared = True  # steps may read it after the parameter was written
         self.make_writable()
         for copy in self._copies:
             copy.refresh()

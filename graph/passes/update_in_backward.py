@@ -36,8 +36,8 @@ def turns(program: Program) -> dict[int, int]:
 def update_in_backward(program: Program) -> Program:
     """The program with each step of the update that writes as early as what it touches allows.
 
-    Where ranks send each other a gradient, its update waits until later gradients are made, so that
-    it travels meanwhile. Other steps of the update, and those that only view gradients for it, go
+    Where ranks send each other a gradient, its update waits until the next one is about to be sent,
+    so that it travels meanwhile. Other steps of the update, and those that only view gradients for it, go
     to directly before what needs them.
     """
     moving = _moving(program)
@@ -84,8 +84,10 @@ class _Order:
 
     def places(self, steps: Sequence[ProgramStep], gradients: Iterable[Value]) -> list[int]:
         """The indices after which these steps are done, in their order where those are equal."""
-        made = sorted({self.ready(value) for value in gradients})
-        found = [self._earliest(step, made) for step in steps]
+        begin = next((index for index, step in enumerate(steps) if step.writes), len(steps))
+        found = [self._earliest(step, ()) for step in steps[:begin]]
+        made = sorted({self.ready(value) for value in gradients})  # views of them, too
+        found += [self._earliest(step, made) for step in steps[begin:]]
         read: dict[int, int] = {}  # by number: when it is read first
         written: dict[int, int] = {}  # by root: when its memory is written first
         for index, step in reversed([*enumerate(steps)]):
@@ -105,7 +107,7 @@ class _Order:
         if step.writes:
             place = max([place, *(self._used.get(x, -1) for x in self._roots_of(step.writes))])
             if any(value.number in self._sent for value in step.reads()):
-                place = next((index for index in made if index > place), _END)
+                place = next((index - 1 for index in made if index > place), _END)
         self._note(step, place)
         self._use(step, place)
         return place
