@@ -24,7 +24,7 @@ def turns(program: Program) -> dict[int, int]:
     """
     order = _Order(program.steps)
     values = {value.number: value for _, value in program.gradients}
-    gradients = sorted(values.values(), key=order.ready)
+    gradients = sorted(values.values(), key=order.made)
     whole = max(1, sum(value.meta.nbytes for value in gradients))
     found, before = {}, 0
     for value in gradients:
@@ -71,16 +71,23 @@ class _Order:
 
     def __init__(self, steps: Iterable[ProgramStep]) -> None:
         self._ready: dict[int, int] = {}  # by the number of a value
+        self._made: dict[int, int] = {}  # by the number of a value, the same of what it views
         self._roots: dict[int, frozenset[int]] = {}  # by number: the values whose memory it may be
-        self._used: dict[int, int] = {}  # by root: until when its memory is read
+        self._used: dict[int, int] = {}  # by root: when its memory is read last
+        self._written: dict[int, int] = {}  # by root: when its memory is written last
         self._sent: set[int] = set()  # the numbers of what ranks send each other
         for index, step in enumerate(steps):
-            self._note(step, self._given(step) if step.aliases else index)
+            self._note(step, index)
             self._use(step, index)
 
     def ready(self, value: Value) -> int:
-        """The index of the step that makes a value, or what it views; -1 if it is there before."""
-        return self._ready.get(value.number, -1)
+        """The index of the step that makes a value, or writes it last; -1 if it is there before."""
+        written = (self._written.get(root, -1) for root in self._roots_of([value]))
+        return max(self._ready.get(value.number, -1), *written)
+
+    def made(self, value: Value) -> int:
+        """The same of what a value views."""
+        return self._made.get(value.number, -1)
 
     def places(self, steps: Sequence[ProgramStep], gradients: Iterable[Value]) -> list[int]:
         """The indices after which these steps are done, in their order where those are equal."""
@@ -128,8 +135,10 @@ class _Order:
             self._roots[value.number] = frozenset(shared | {value.number})
             if sent:
                 self._sent.add(value.number)
-        for value in (*step.outputs, *step.writes):
             self._ready[value.number] = place
+            self._made[value.number] = max(map(self.made, step.reads())) if step.aliases else place
+        for root in self._roots_of(step.writes):
+            self._written[root] = place
 
     def _use(self, step: ProgramStep, place: int) -> None:
         """A step reads what it reads after this place."""

@@ -10,9 +10,10 @@ from launched import run_ranks
 import onefold as flow
 from onefold import nn
 from onefold.distributed.world import virtual_world
+from onefold.engine.meta import Meta
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
 from onefold.graph import pass_table
-from onefold.graph.ir import UPDATE, verify
+from onefold.graph.ir import UPDATE, Program, ProgramStep, Value, Variable, verify
 from onefold.graph.memory.liveness import buffers_of, live_bytes
 from onefold.graph.memory.program_events import call_events
 from onefold.graph.passes.in_place import in_place
@@ -259,6 +260,43 @@ def test_no_step_overtakes_what_it_depends_on(optimizers, change, monkeypatch, w
     assert not overtaking(before.steps, after.steps)
     first = [next(i for i, step in enumerate(x.steps) if step.writes) for x in (before, after)]
     assert change == "micro-batches" or first[1] < first[0]
+
+
+META = Meta.of((), flow.float32, device=flow.device("cpu"))
+
+
+@st.composite
+def any_programs(draw):
+    """Steps that view and send things, and an update that reads, makes and writes any of them."""
+    program = Program(inputs=[Value(number, META) for number in range(4)], updates=True)
+    known = [*program.inputs]
+    for number in range(4, draw(st.integers(6, 20))):
+        update = number > 4 and draw(st.booleans()) or any(s.scope for s in program.steps)
+        read = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+        written = [x for x in read if update and draw(st.booleans())]
+        made = (Value(number, META),)
+        program.steps.append(
+            ProgramStep(
+                "any", "any", tuple(read), (), () if written else made, print, several=True,
+                scope=UPDATE * update, writes=tuple(written),
+                aliases=not written and draw(st.booleans()),
+                start=print if not update and draw(st.booleans()) else None,
+            )  # fmt: skip
+        )
+        known += () if written else made
+    program.outputs = draw(st.lists(st.sampled_from(known), max_size=2))
+    wanted = draw(st.lists(st.sampled_from(known), max_size=4))
+    program.gradients = [(Variable(value, None), value) for value in wanted]
+    return program
+
+
+@settings(max_examples=300)
+@given(any_programs())
+def test_no_step_of_any_program_overtakes(program):
+    after = update_in_backward(program)
+    verify(after)
+    assert sorted(map(id, program.steps)) == sorted(map(id, after.steps))
+    assert not overtaking(program.steps, after.steps)
 
 
 def test_the_check_finds_a_step_that_overtakes(monkeypatch, world):
