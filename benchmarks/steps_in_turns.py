@@ -25,7 +25,7 @@ import torch
 import triton
 import whole_steps
 from step_models import Size
-from whole_steps import CANDIDATES, CHECKED, MODELS, OWN, STEPS, Step
+from whole_steps import CANDIDATES, CAPTURED, CHECKED, MODELS, OWN, STEPS, Step
 
 from onefold.kernels.tune.saved_rows import add_row
 
@@ -55,7 +55,7 @@ def prepared(name: str, batch: int, candidate: str, dry: bool) -> tuple[Step, ti
     row["peak"] = 0
     if on_gpu:
         torch.cuda.synchronize()
-        if candidate != "captured":  # which takes its memory when it is captured
+        if candidate not in CAPTURED:  # which takes its memory when it is captured
             torch.cuda.empty_cache()  # what was kept for the steps before the last one
             torch.cuda.reset_peak_memory_stats()
             step()

@@ -4,11 +4,12 @@
     python benchmarks/whole_steps.py --model gpt2 --minutes 8
     python benchmarks/whole_steps.py --dry           # tiny models, also without a GPU
 
-Onefold, eager, as a graph and as CUDA graphs, against torch eager, torch.compile and Liger (if it
-is installed): forward, backward and AdamW, with the same weights and tokens, at batch 1 and at the
-largest power of two that fits. Each candidate runs in a process of its own, which finds its peak
-memory. Each result is saved when it is there, and the same command goes on where the last one
-ended. GPT-2 has 50304 tokens in its vocabulary, a multiple of 64, as in nanoGPT.
+Onefold, eager, as a graph and as CUDA graphs (with updates after backward, and in it), against
+torch eager, torch.compile and Liger (if it is installed): forward, backward and AdamW, with the
+same weights and tokens, at batch 1 and at the largest power of two that fits. Each candidate runs
+in a process of its own, which finds its peak memory. Each result is saved when it is there, and the
+same command goes on where the last one ended. GPT-2 has 50304 tokens in its vocabulary, a multiple
+of 64, as in nanoGPT.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ MODELS: dict[str, tuple[Callable[[Library, Size], Model], Size, Size]] = {
          "vocabulary": 96, "most": 2},
     ),
 }  # fmt: skip
-OWN = ["eager", "graph", "captured"]  # Onefold's; the last as CUDA graphs
+CAPTURED = ["captured", "captured_in_backward"]  # as CUDA graphs; see `Training`
+OWN = ["eager", "graph", *CAPTURED]
 CANDIDATES = ["torch", "compile", "liger", *OWN]
 CHECKED = 3  # steps whose losses are compared, which also warm up
 STEPS, ROUNDS = 5, 5  # steps in a round
@@ -66,13 +68,14 @@ class Training(flow.nn.Graph):
     """One training step as a graph."""
 
     def __init__(
-        self, model: flow.nn.Module, optimizer: flow.optim.Optimizer, captured: bool
+        self, model: flow.nn.Module, optimizer: flow.optim.Optimizer, candidate: str
     ) -> None:
         super().__init__()
         self.model = model
         self.add_optimizer(optimizer)
         self.config.enable_amp(True, dtype=torch.bfloat16)
-        self.config.enable_cuda_graph(captured)
+        self.config.enable_cuda_graph(candidate in CAPTURED)
+        self.config.enable_optimizer_in_backward(candidate == "captured_in_backward")
 
     def build(self, tokens: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
         loss = self.model(tokens, following)
@@ -114,7 +117,7 @@ def onefold_step(name: str, size: Size, batch: int, candidate: str, drawn: bool 
     optimizer = flow.optim.AdamW(model.parameters(), lr=RATE)
     data = [flow.tensor(part, **lib.where) for part in step_models.batch_of(size, batch)]
     if candidate != "eager":
-        return partial(Training(model, optimizer, candidate == "captured"), *data)
+        return partial(Training(model, optimizer, candidate), *data)
 
     def step() -> flow.Tensor:
         with flow.autocast(DEVICE, dtype=torch.bfloat16):

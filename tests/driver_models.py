@@ -133,7 +133,7 @@ STEPS += [(model, mode) for model in OTHERS for mode in ("graph", "eager amp")]
 # weights of attention.
 CAPTURED = [
     (model, mode) for model in MODELS for mode in ("captured", "captured amp", "captured scaled")
-]
+] + [("gpt", "captured in backward amp")]
 STEPS += CAPTURED
 # Products that add gradients to sums over micro-batches, with and without stages.
 STEPS += [("products", "accumulated amp"), ("gpt", "staged amp")]
@@ -148,6 +148,7 @@ class Training(nn.Graph):
         self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 1, 0.9))
         self.config.enable_amp(mode.endswith("amp"), dtype=flow.bfloat16)
         self.config.enable_cuda_graph(mode.startswith("captured"))
+        self.config.enable_optimizer_in_backward("in backward" in mode)
         if mode.startswith(("accumulated", "staged")):
             self.config.set_gradient_accumulation_steps(2)
         if mode.startswith("staged"):

@@ -147,7 +147,7 @@ class CapturedCalls:
 
     def writes(self, places: Filled) -> deque[Write]:
         """What the update is still to do after a run."""
-        return self.update.writes(places, self._mode, self._values.device)
+        return self.update.writes(places, self._mode, self._values)
 
     def _part(self, segment: Segment) -> _Part:
         """The calls of a segment, and what they read and make."""

@@ -24,6 +24,7 @@ from .rank_modes import Mode
 from .recorded_step import HostHalf, Recordable, Recording
 from .segments import Segment, Where, is_host, reason, summary
 from .static_memory import copies_of
+from .static_values import StaticValues
 from .stream_capture import Capturer, failure
 
 _MOST = 3  # changes in a row after which the update is never captured
@@ -37,7 +38,8 @@ class CapturedUpdate:
     """The calls; `writes` gives what they are still to do.
 
     `reads` are the places of what they find, `touched` of what outlives the run and they read, make
-    or write. `reason` says why the last ones were not replayed; none will be where they have `failed`.
+    or write. `reason` says why the last ones were not replayed; none will be where they have
+    `failed`.
     """
 
     def __init__(
@@ -96,15 +98,14 @@ class CapturedUpdate:
         ]
         return "\n".join(texts[not self._before.steps : 1 + bool(self._of_device)])
 
-    def writes(self, places: Filled, mode: Mode, device: torch.device | None) -> deque[Write]:
-        """What the calls are still to do after others, which ran in this mode on this device."""
+    def writes(self, places: Filled, mode: Mode, values: StaticValues) -> deque[Write]:
+        """What the calls are still to do after others, which ran in this mode on these values."""
         halves = None
-        can_capture = mode >= Mode.CAPTURE and device is not None
+        can_capture = mode >= Mode.CAPTURE and values.device is not None
         if self._replay is not None:
             halves = self._refreshed()
         if self._replay is None and not self.failed and self._record() and can_capture:
-            assert device is not None
-            halves = self._captured(places, device)
+            halves = self._captured(places, values)
         if halves is None:
             for place in self.touched:
                 if places[place]:
@@ -175,8 +176,10 @@ class CapturedUpdate:
             self._note_change()
         return self._form == before
 
-    def _captured(self, places: Filled, device: torch.device) -> list[HostHalf] | None:
+    def _captured(self, places: Filled, values: StaticValues) -> list[HostHalf] | None:
         """The host's halves of the first replay; None if nothing is captured."""
+        device = values.device
+        assert device is not None
         halves = self._halves()
         if halves is None:
             self.forget()
@@ -189,6 +192,7 @@ class CapturedUpdate:
             recording.place(memory)
         static = [x for x in map(places.__getitem__, self.reads) if type(x) is tuple]
         tensors = [x for x in chain.from_iterable(static) if isinstance(x, torch.Tensor)]
+        tensors += values.tables
         for recording in self._recordings.values():
             tensors += recording.static()
         try:

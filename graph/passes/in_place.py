@@ -112,8 +112,9 @@ class _Memory:
 def allocates(step: ProgramStep) -> bool:
     """Whether the step allocates memory for each value that it makes, in both worlds.
 
-    Of several results that may be parts of one, unless the op says how they lie. What a source gives may be memory of the program. A boxing may give a part of what it made, or
-    a part of what it was given, but not where its last act is to make a whole for a group.
+    Of an op with several results that is known where it declares how they lie. What a source gives
+    may be memory of the program. A boxing may give a part of what it made, or a part of what it was
+    given, but not where its last act is to make a whole for a group.
     """
     if step.op is not None:
         return not step.aliases and (step.op.num_outputs == 1 or bool(step.op.order))

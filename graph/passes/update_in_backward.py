@@ -37,8 +37,8 @@ def update_in_backward(program: Program) -> Program:
     """The program with each step of the update that writes as early as what it touches allows.
 
     Where ranks send each other a gradient, its update waits until the next one is about to be sent,
-    so that it travels meanwhile. Other steps of the update, and those that only view gradients for it, go
-    to directly before what needs them.
+    so that it travels meanwhile. Other steps of the update, and those that only view gradients for
+    it, go to directly before what needs them.
     """
     moving = _moving(program)
     fixed = [step for step in program.steps if id(step) not in moving]

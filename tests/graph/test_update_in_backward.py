@@ -193,7 +193,7 @@ def test_an_input_that_is_a_parameter_is_read_as_it_was(given):
         own = {
             "a tensor": lambda: flow.arange(4.0),
             "the parameter": lambda: step.model.b,
-            "a view of it": lambda: step.model.b.detach(),
+            "a view of it": step.model.b.detach,
             "its memory": lambda: nn.Parameter(step.model.b),
         }[given]
         for _ in range(3):
@@ -271,19 +271,16 @@ def any_programs(draw):
     program = Program(inputs=[Value(number, META) for number in range(4)], updates=True)
     known = [*program.inputs]
     for number in range(4, draw(st.integers(6, 20))):
-        update = number > 4 and draw(st.booleans()) or any(s.scope for s in program.steps)
+        update = any(s.scope for s in program.steps) or (number > 4 and draw(st.booleans()))
         read = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
         written = [x for x in read if update and draw(st.booleans())]
-        made = (Value(number, META),)
-        program.steps.append(
-            ProgramStep(
-                "any", "any", tuple(read), (), () if written else made, print, several=True,
-                scope=UPDATE * update, writes=tuple(written),
-                aliases=not written and draw(st.booleans()),
-                start=print if not update and draw(st.booleans()) else None,
-            )  # fmt: skip
-        )
-        known += () if written else made
+        made = () if written else (Value(number, META),)
+        options = {"scope": UPDATE * update, "writes": tuple(written), "several": True}
+        options["aliases"] = not written and draw(st.booleans())
+        options["start"] = print if not update and draw(st.booleans()) else None
+        step = ProgramStep("any", "any", tuple(read), (), made, print, **options)
+        program.steps.append(step)
+        known += made
     program.outputs = draw(st.lists(st.sampled_from(known), max_size=2))
     wanted = draw(st.lists(st.sampled_from(known), max_size=4))
     program.gradients = [(Variable(value, None), value) for value in wanted]
@@ -365,9 +362,9 @@ def clipped(graph):
 
 REFUSED = {
     "clip_grad_norm_ inside build()": clipped,
-    "clip_grad_max_norm of a parameter group": lambda graph: graph.optimizers[0].param_groups[
-        0
-    ].update(clip_grad_max_norm=1.0, clip_grad_norm_type=2.0),
+    "clip_grad_max_norm of a parameter group": lambda graph: (
+        graph.optimizers[0].param_groups[0].update(clip_grad_max_norm=1.0, clip_grad_norm_type=2.0)
+    ),
     "a GradScaler": lambda graph: graph.set_grad_scaler(flow.amp.GradScaler()),
     "without stages": lambda graph: graph.model.to(nn.graph.GraphModule).set_stage(0, PAIR),
 }

@@ -26,7 +26,7 @@ def test_the_losses_of_the_candidates_agree(name, monkeypatch):
     rows = [
         {"model": name, "batch": 2, "candidate": candidate}
         | whole_steps.measure(name, size, 2, candidate)
-        for candidate in ("torch", "eager", "graph", "captured")
+        for candidate in ("torch", "eager", "graph", *whole_steps.CAPTURED)
     ]
     assert whole_steps.apart(rows) == []
     assert rows[0]["losses"][0] > rows[0]["losses"][-1]
@@ -45,7 +45,9 @@ def made_up(run, monkeypatch, fits=4, calls=None):
             return {"failed": "Liger is not installed"}
         if wanted["batch"] > fits * (1 + (wanted["candidate"] == "graph")):
             return {"failed": "torch.OutOfMemoryError: CUDA out of memory. Tried to"}
-        speed = {"graph": 2.0, "captured": 4.0, "compile": 1.6}.get(wanted["candidate"], 1.0)
+        speed = {"graph": 2.0, "compile": 1.6, "captured": 4.0, "captured_in_backward": 5.0}.get(
+            wanted["candidate"], 1.0
+        )
         ms = wanted["batch"] / speed
         return {"losses": [3.0, 2.0, 1.0], "ms": [ms, ms, ms], "tokens_per_s": 1000 * speed,
                 "peak": wanted["batch"] * 2**30}  # fmt: skip
@@ -68,6 +70,7 @@ def test_the_largest_batch_that_fits_is_found_and_nothing_is_measured_twice(tmp_
         "gpt2: 1.250 x the speed of torch.compile (batch 8, its 4)",
         "gpt2: batch 1 takes 0.500 of eager's time as graph",
         "gpt2: batch 1 takes 0.250 of eager's time as captured",
+        "gpt2: batch 1 takes 0.200 of eager's time as captured_in_backward",
     ]
     count = len(calls)
     again = made_up(whole_steps.Run(options), monkeypatch, calls=calls)

@@ -263,7 +263,9 @@ CASES = [
             ("sum", 0, add, 64, lanes, block, STAGES),
         )
         for dtype, add, lanes, block in (
-            ("bf16", False, 1, 1024), ("fp32", False, 1, 1024), ("fp32", False, 128, 1),
+            ("bf16", False, 1, 1024),
+            ("fp32", False, 1, 1024),
+            ("fp32", False, 128, 1),
             ("fp32", True, 1, 1024),
         )
     ],
@@ -279,7 +281,8 @@ CASES = [
             (kind, add, 64, lanes, block),
         )
         for dtype, kind, add, lanes, block in (
-            ("bf16", "sum", False, 1, 1024), ("fp32", "sum", True, 1, 1024),
+            ("bf16", "sum", False, 1, 1024),
+            ("fp32", "sum", True, 1, 1024),
             ("fp32", "max", False, 128, 1),
         )
     ],
