@@ -14,7 +14,6 @@ from __future__ import annotations
 import step_models
 import timing
 import torch
-import whole_steps
 from whole_steps import MODELS, Training
 
 import onefold as flow

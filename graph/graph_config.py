@@ -142,8 +142,8 @@ class GraphConfig:
         """Run calls as CUDA graphs, which costs the host no time for each kernel.
 
         The first call runs as ever, the second makes ready, the third captures, later ones replay
-        what was captured, with the same results. The update is a CUDA graph of its own. What cannot be
-        captured runs between CUDA graphs; `graph.plan(rank)` lists both, and
+        what was captured, with the same results. The update is a CUDA graph of its own. What
+        cannot be captured runs between CUDA graphs; `graph.plan(rank)` lists both, and
         `graph.cuda_graph_reason` says why the last call was not a replay. Inputs and results are
         copied. Source: CUDA's stream capture, as `torch.cuda.CUDAGraph` has it.
 
