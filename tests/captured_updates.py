@@ -33,8 +33,9 @@ class Fit(nn.Graph):
     """A step with two groups, one of which is clipped, a schedule, and perhaps a scaler."""
 
     def __init__(
-        self, name, options, *, cuda_graph=True, scaled=False, clip=0.5, make=None, **layout
-    ):
+        self, name, options, *, cuda_graph=True, in_backward=False, scaled=False, clip=0.5,
+        make=None, **layout,
+    ):  # fmt: skip
         super().__init__()
         flow.manual_seed(2)
         up, down = nn.Linear(5, 4, **layout), nn.Linear(4, 3, bias=False, **layout)
@@ -48,6 +49,7 @@ class Fit(nn.Graph):
         schedule = flow.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.7)
         self.add_optimizer(self.optimizer, lr_sch=schedule)
         self.config.enable_cuda_graph(cuda_graph)
+        self.config.enable_optimizer_in_backward(in_backward)
         if scaled:
             self.set_grad_scaler(flow.amp.GradScaler(init_scale=8.0, growth_interval=2))
 

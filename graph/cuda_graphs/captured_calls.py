@@ -46,7 +46,7 @@ Filling: TypeAlias = Sequence[tuple[int, Shards]]  # what stands in some places
 _FIRST = "the first call runs without CUDA graphs"
 _WATCHED = "something looks at each step, such as a profile"
 _MOVES = "a parameter of the update gets other memory in each call"
-_LOOSE = "the update reads gradients that are made between CUDA graphs"
+_LOOSE = "the update reads what is computed between CUDA graphs"
 _WARM_UP = "the kernels were compiled and loaded by this call, for the capture by the next"
 _OTHERS = {
     Mode.AS_EVER: "rank {} ran this call without CUDA graphs",

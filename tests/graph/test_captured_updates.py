@@ -34,6 +34,19 @@ def test_rates_and_steps_change(name, options, recorder):
     assert recorder.captures <= captures
 
 
+@pytest.mark.parametrize(("name", "options"), ALL, ids=names(ALL))
+def test_updates_in_backward(name, options, recorder):
+    def run(**modes):
+        graph = Fit(name, options, clip=None, **modes)
+        return captured_updates.run(graph, inputs(9)), graph
+
+    wanted, _ = run(cuda_graph=False)
+    found, graph = run(in_backward=True)
+    assert_same(found, wanted)
+    assert graph.cuda_graph_reason == ""
+    assert graph.plan(0).count(f"\n{name.lower()}(") == 3
+
+
 @pytest.mark.parametrize(("name", "options"), RECORDED, ids=names(RECORDED))
 @pytest.mark.parametrize("skipped", [(), (0, 5)], ids=["all", "some"])
 def test_scales_change_and_steps_are_skipped(name, options, skipped, recorder):
