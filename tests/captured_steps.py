@@ -31,7 +31,10 @@ def of(x):
 class Train(nn.Graph):
     """A step with a schedule, clipping, accumulation, a scaled loss, as asked for."""
 
-    def __init__(self, *, cuda_graph=True, parts=1, clip=None, scaler=None, returns=None, **layout):
+    def __init__(
+        self, *, cuda_graph=True, in_backward=False, parts=1, clip=None, scaler=None, returns=None,
+        **layout,
+    ):  # fmt: skip
         super().__init__()
         flow.manual_seed(3)
         self.model = Noisy(**layout)
@@ -42,6 +45,7 @@ class Train(nn.Graph):
         self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 1, 0.8))
         self.config.set_gradient_accumulation_steps(parts)
         self.config.enable_cuda_graph(cuda_graph)
+        self.config.enable_optimizer_in_backward(in_backward)
         if scaler is not None:
             self.set_grad_scaler(scaler)
 

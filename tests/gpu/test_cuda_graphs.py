@@ -15,6 +15,8 @@ pytestmark = pytest.mark.gpu
 OPTIONS = {
     "plain": {},
     "micro-batches": {"parts": 3},
+    "in backward": {"in_backward": True},
+    "a gradient": {"returns": lambda graph, x: graph.model.up.weight.grad},
     "clipped": {"clip": 0.1},
     "scaled": {"scaler": lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2)},
 }

@@ -35,6 +35,8 @@ def assert_equal(found, wanted):
     [
         {},
         {"parts": 3},
+        {"in_backward": True},
+        {"in_backward": True, "parts": 2},
         {"clip": 0.1},
         {"scaler": lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2)},
         {"parts": 2, "clip": 0.1, "scaler": lambda: flow.amp.StaticGradScaler(8.0)},
@@ -43,7 +45,7 @@ def assert_equal(found, wanted):
         {"returns": lambda graph, x: graph.model.up.weight},
         {"returns": lambda graph, x: graph.model.up.weight.grad},
     ],
-    ids="plain micro-batches clipped scaled all input buffer weight gradient".split(),
+    ids="plain micro-batches in_backward all_in_backward clipped scaled all input buffer weight gradient".split(),
 )
 @pytest.mark.parametrize("layout", ["local", "split"])
 def test_no_bit_changes(options, layout, recorder, world):
@@ -67,7 +69,6 @@ SETTINGS = {
     "zero 3": lambda graph: graph.config.enable_zero(stage=3, shard_min_size=1),
     "amp": lambda graph: graph.config.enable_amp(dtype=flow.bfloat16),
     "layouts": lambda graph: graph.config.enable_layout_search(),
-    "in backward": lambda graph: graph.config.enable_optimizer_in_backward(),
     "checkpoint": lambda graph: setattr(
         graph.model.to(nn.graph.GraphModule), "activation_checkpointing", True
     ),
