@@ -45,7 +45,19 @@ def assert_equal(found, wanted):
         {"returns": lambda graph, x: graph.model.up.weight},
         {"returns": lambda graph, x: graph.model.up.weight.grad},
     ],
-    ids="plain micro-batches in_backward all_in_backward clipped scaled all input buffer weight gradient".split(),
+    ids=[
+        "plain",
+        "micro-batches",
+        "in backward",
+        "both",
+        "clipped",
+        "scaled",
+        "all",
+        "an input",
+        "a buffer",
+        "a weight",
+        "a gradient",
+    ],
 )
 @pytest.mark.parametrize("layout", ["local", "split"])
 def test_no_bit_changes(options, layout, recorder, world):
