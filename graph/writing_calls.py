@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..engine.commit import Change, Write
-from .call_list import CallList, Filled
+from .call_list import ERRORS, CallList, Filled
 
 
 def split(calls: CallList) -> tuple[CallList, CallList]:
@@ -40,7 +40,10 @@ def _write(calls: CallList, index: int, places: Filled, left: deque[Write]) -> I
         pending = calls.explaining(index, lambda: [*pends(*given)])()
         found = [calls.explaining(index, write) for write in pending]
         return [partial(left.extendleft, found[::-1]), *drop]
-    result = calls.explaining(index, partial(run, *given))()
+    try:
+        result = run(*given)
+    except ERRORS as error:
+        calls.fail(error, index)
     if several is None:
         places[made] = result
     else:
