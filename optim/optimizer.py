@@ -330,7 +330,8 @@ class Optimizer:
             packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {numbers[id(param)]: entry_of(entry) for param, entry in self.state.items()}
+        found = sorted((numbers[id(param)], entry) for param, entry in self.state.items())
+        state = {number: entry_of(entry) for number, entry in found}
         return {"state": state, "param_groups": groups}
 
     @refusing

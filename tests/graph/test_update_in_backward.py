@@ -117,7 +117,7 @@ def trained(graph, given):
     states = [
         x.numpy() if isinstance(x, flow.Tensor) else x
         for optimizer in graph.optimizers
-        for _, entry in sorted(optimizer.state_dict()["state"].items())
+        for entry in optimizer.state_dict()["state"].values()  # in the order of the parameters
         for _, x in sorted(entry.items())
     ]
     return [*losses, *(x.numpy() for x in graph.model.parameters()), *states]
