@@ -72,8 +72,8 @@ def add_updates(
     """The program with the updates by its gradients, which `align` laid out.
 
     `read_later` are the numbers of the values whose memory is perhaps read after the program, where
-    the program itself does not say so. With `in_turns` they are several, for
-    `passes/update_in_backward.py`.
+    the program itself does not say so. With `in_turns` each group has several,
+    for `passes/update_in_backward.py` to move.
     """
     if read_later is None:
         read_later = kept_by_outputs(program)

@@ -176,20 +176,14 @@ class Scaled(nn.Module):
 
 @pytest.mark.parametrize("given", ["a tensor", "the parameter", "a view of it", "its memory"])
 def test_an_input_that_is_a_parameter_is_read_as_it_was(given):
-    class Step(nn.Graph):
-        def __init__(self, in_backward):
-            super().__init__()
-            self.model = Scaled()
-            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.5))
-            self.config.enable_optimizer_in_backward(in_backward)
-
+    class Step(Train):
         def build(self, x):
             loss = self.model(x)
             loss.backward()
             return loss
 
     def run(in_backward):
-        step, found = Step(in_backward), []
+        step, found = Step(in_backward, Scaled(), sgd), []
         own = {
             "a tensor": lambda: flow.arange(4.0),
             "the parameter": lambda: step.model.b,

@@ -206,9 +206,7 @@ def embedding_grad(
     if dy.is_complex():
         return reference.embedding_grad(dy, index, shape, offset, padding, by_frequency)
     rows, width = shape
-    along = Along(rows, offset, offset + rows, padding)
-    places = places_of(index.contiguous(), max(index.numel(), 1), 1, along, rows)
-    source = reshape(dy, (index.numel(), width))
+    places, source = _rows_by_place(dy, index, shape, offset, padding)
     if not by_frequency:
         return add_runs(places, source, rows)
     y = fill(torch.empty((rows, width), dtype=dy.dtype, device=dy.device), 0)
@@ -221,10 +219,18 @@ def add_embedding_grad(
 ) -> Tensor:
     if dy.is_complex() or sum_dtype(dy.dtype) is not dy.dtype or not total.is_contiguous():
         return total.add_(embedding_grad(dy, index, shape, offset, padding, False))
+    places, source = _rows_by_place(dy, index, shape, offset, padding)
+    return add_runs(places, source, shape[0], into=total)
+
+
+def _rows_by_place(
+    dy: Tensor, index: Tensor, shape: Shape, offset: int, padding: int
+) -> tuple[Tensor, Tensor]:
+    """The row of the weight for each row of a gradient, and these rows."""
     rows, width = shape
     along = Along(rows, offset, offset + rows, padding)
     places = places_of(index.contiguous(), max(index.numel(), 1), 1, along, rows)
-    return add_runs(places, reshape(dy, (index.numel(), width)), rows, into=total)
+    return places, reshape(dy, (index.numel(), width))
 
 
 @Kernel
