@@ -9,7 +9,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as stock
 
-from . import given_memory
+from .launch_memory import LaunchMemory
 from .libdevice_symbols import SYMBOLS
 from .narrow_floats import decode, encode, truncate_to_tf32
 
@@ -20,6 +20,7 @@ Builder: Any = stock.InterpreterBuilder
 _NARROW = {tl.bfloat16: np.uint16, tl.float8e4nv: np.uint8, tl.float8e5: np.uint8}
 _erf = SYMBOLS["__nv_erf"]
 _masked_load, _masked_store = Builder.create_masked_load, Builder.create_masked_store
+_atomic_rmw, _atomic_cas = Builder.create_atomic_rmw, Builder.create_atomic_cas
 
 
 def numbers(x: Handle) -> np.ndarray:
@@ -48,6 +49,8 @@ def tensor(values: np.ndarray, scalar: Scalar) -> Block:
 
 class RepairedMethods:
     """The methods that replace those of the stock builder."""
+
+    memory: LaunchMemory  # of the running launch
 
     def get_bf16(self, value: float) -> Handle:
         return handle(np.array([value]), tl.bfloat16)
@@ -124,17 +127,30 @@ class RepairedMethods:
         return handle(SYMBOLS[symbol](*map(numbers, args)), type_.scalar)
 
     def create_int_to_ptr(self, x: Handle, to: Scalar) -> Handle:
-        given_memory.check_nothing()  # addresses out of a table may reach any memory
+        self.memory.only = False  # addresses out of a table may reach any memory
         return stock.interpreter_builder.create_bitcast(x, to)
 
     def create_masked_load(
         self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **named: object
     ) -> Handle:
-        given_memory.check_addresses(pointers, mask)
+        self.memory.load(pointers, mask)
         return _masked_load(self, pointers, mask, other, *rest, **named)
 
     def create_masked_store(
         self, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Handle:
-        given_memory.check_addresses(pointers, mask)
+        self.memory.store(pointers, mask)
         return _masked_store(self, pointers, value, mask, *rest)
+
+    def create_atomic_rmw(
+        self, operation: object, pointers: Handle, value: Handle, mask: Handle, *rest: object
+    ) -> Handle:
+        self.memory.update(pointers, mask)
+        return _atomic_rmw(self, operation, pointers, value, mask, *rest)
+
+    def create_atomic_cas(self, pointers: Handle, *rest: object) -> Handle:
+        self.memory.update(pointers, handle(np.array(True), tl.int1))
+        return _atomic_cas(self, pointers, *rest)
+
+    def create_barrier(self) -> None:
+        self.memory.barrier()

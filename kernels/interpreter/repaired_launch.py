@@ -10,7 +10,7 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import _normalize_ty
 
-from . import given_memory
+from .launch_memory import LaunchMemory
 from .repaired_builder import handle, tensor
 
 
@@ -22,7 +22,7 @@ def launch(self: Any, *given: object, **named: object) -> None:
     for hook in self.pre_run_hooks:
         hook(*given, **named)
     annotations = {name: _normalize_ty(kind) for name, kind in self.fn.__annotations__.items()}
-    given_memory.given([*args.values()])
+    memory = LaunchMemory(args)
     args = {
         name: value if name in self.constexprs else _argument(value, annotations.get(name))
         for name, value in args.items()
@@ -31,15 +31,15 @@ def launch(self: Any, *given: object, **named: object) -> None:
     grid = (*grid, 1, 1, 1)[:3]
     builder = stock.interpreter_builder
     builder.set_grid_dim(*grid)
+    builder.memory = memory
     try:
         with np.errstate(all="ignore"):
             for index in np.ndindex(*grid):
                 builder.set_grid_idx(*index)
+                memory.begin(index)
                 self.fn(**args)
     except Exception as error:
         raise stock.InterpreterError(repr(error)) from error
-    finally:
-        given_memory.check_nothing()
 
 
 def _argument(value: object, annotation: str | None) -> object:

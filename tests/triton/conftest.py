@@ -23,6 +23,7 @@ ON_THE_CPU = [
     "test_samples.py",
     "test_coverage.py",
     "test_inline_cache.py",
+    "test_races.py",
 ]
 
 if not INTERPRETED:

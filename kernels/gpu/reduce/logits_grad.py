@@ -120,6 +120,8 @@ def logits_grad(
     QUICK: tl.constexpr = HALF and LSE != "none" and SMOOTHING == 0.0
     if QUICK:
         b *= LOG2_E
+    if losses is not None:
+        tl.debug_barrier()  # x may have the memory of dx, and other threads the targets
     # From the end on: what was read last is still in the cache.
     last = (n - 1) // BR * BR
     _, mask = block_at(first, inside, last, n, step, BR)
