@@ -16,6 +16,7 @@ from .passes.boxing_chains import merge_boxings
 from .passes.cse import eliminate_common
 from .passes.dead_code import eliminate_dead
 from .passes.delay_partials import delay_partials
+from .passes.fold_ones import fold_ones
 from .passes.fuse_add import fuse_add
 from .passes.fuse_chains import fuse_chains
 from .passes.fuse_channel_sums import fuse_channel_sums
@@ -95,6 +96,7 @@ def _updates_in_backward(compilation: Compilation) -> bool:
 PASSES: tuple[Pass, ...] = (
     Pass(assign_stages, lambda c: {"ranks": c.ranks}),
     Pass(eliminate_common),
+    Pass(fold_ones),
     Pass(save_activations),
     Pass(eliminate_dead),
     Pass(search_layouts, _choices, when=lambda c: c.config.layout_search),

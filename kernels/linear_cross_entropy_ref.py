@@ -21,18 +21,28 @@ def rows_of_chunk(rows: int) -> int:
     return CHUNK * max(1, -(-rows // (CHUNK * _SHARE)))
 
 
+def divides_logits(x: Tensor) -> bool:
+    """Whether the gradient of logits is divided by a count, which takes no pass of its own.
+
+    In float16 that of many rows would be 0: the products are divided instead.
+    """
+    return x.dtype is not torch.float16
+
+
 def in_chunks(
     x: Tensor,
     weight: Tensor,
     target: Tensor,
+    count: Tensor | None,
     ignore_index: int,
     dtype: torch.dtype | None,
     with_grads: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the losses, and (empty without `with_grads`) its gradients for x and weight.
 
-    `x` is (..., h), `weight` (classes, h). Sums over chunks are kept in float32 at least. The loss
-    and the gradient of the weight are made in `dtype`; None: in those of x and the weight.
+    `x` is (..., h), `weight` (classes, h). All three are divided by `count`, if there is one. Sums
+    over chunks are kept in float32 at least. The loss and the gradient of the weight are made in
+    `dtype`; None: in those of x and the weight.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
@@ -40,7 +50,9 @@ def in_chunks(
     loss = torch.zeros((), dtype=wide, device=x.device)
     dx = torch.empty_like(rows) if with_grads else x.new_empty(0)
     dw = torch.zeros(weight.shape if with_grads else 0, dtype=wide, device=x.device)
-    one = torch.ones((), dtype=dtype or x.dtype, device=x.device)
+    share = torch.ones((), dtype=wide, device=x.device)
+    if count is not None and divides_logits(x):
+        share = share / count
     size = rows_of_chunk(rows.shape[0])
     for start in range(0, rows.shape[0], size):
         part, wanted = rows[start : start + size], target[start : start + size]
@@ -49,23 +61,32 @@ def in_chunks(
         loss += each.sum(dtype=wide)
         if with_grads:
             attrs = (None, False, "sum", ignore_index, 0.0)
-            slope = whole_cross_entropy_grad(one, logits, wanted, *attrs)
+            slope = whole_cross_entropy_grad(share, logits, wanted, *attrs)
             del logits
             dx[start : start + size] = slope.matmul(weight)
             dw += slope.t().mm(part)
     dx = dx.view(x.shape) if with_grads else dx
+    if count is not None:
+        loss = loss / count
+        if not divides_logits(x):
+            dx, dw = dx / count, dw / count
     return loss.to(dtype or x.dtype), dx, dw.to(dtype or weight.dtype)
 
 
 def linear_cross_entropy(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
-) -> Tensor:
-    """The sum of the cross entropies of x @ weight.T; x is (..., h), the target lacks h."""
-    return in_chunks(x, weight, target, ignore_index, dtype, False)[0]
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> Tensor:  # fmt: skip
+    """The sum of the cross entropies of x @ weight.T, divided by a count, if there is one.
+
+    x is (..., h), the target lacks h.
+    """
+    return in_chunks(x, weight, target, count, ignore_index, dtype, False)[0]
 
 
 def linear_cross_entropy_with_grads(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The same, with its gradients for x and weight, for which the logits are at hand."""
-    return in_chunks(x, weight, target, ignore_index, dtype, True)
+    return in_chunks(x, weight, target, count, ignore_index, dtype, True)

@@ -36,14 +36,15 @@ class LinearLossAttributes(NamedTuple):
 
 
 class LinearCrossEntropy(Op):
-    """The sum of the cross entropies of x @ weight.T: (x, weight, target)
+    """The sum of the cross entropies of x @ weight.T: (x, weight, target, count)
 
-    With `keeps`, its gradients for x and weight are made at once.
+    It is divided by a count, if there is one. With `keeps`, its gradients for x and weight are made
+    at once.
     """
 
     attributes = LinearLossAttributes
     order = "row-major"
-    saves = (0, 1, 2)
+    saves = (0, 1, 2, 3)
     one_gradient = True
 
     def __init__(self, keeps: bool) -> None:
@@ -57,7 +58,7 @@ class LinearCrossEntropy(Op):
         self.saves_output = (1, 2) if keeps else False
 
     def infer(
-        self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
+        self, x: Meta, weight: Meta, target: Meta, count: Meta | None, attrs: LinearLossAttributes
     ) -> Meta | tuple[Meta, ...]:
         if x.dtype is not weight.dtype:
             super().infer(x, weight, target, attrs)  # torch's own error
@@ -66,10 +67,11 @@ class LinearCrossEntropy(Op):
         return (loss, x, weight.like(dtype=wide)) if self.keeps else loss
 
     def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
+        counts = [broadcast] * (others[2] is not None)
         found = []
         for at in map(split, range(x.ndim - 1)):
             outputs = (partial_sum, at, partial_sum)[: self.num_outputs]
-            found.append(Signature((at, broadcast, at), outputs))
+            found.append(Signature((at, broadcast, at, *counts), outputs))
         return found
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
@@ -82,7 +84,7 @@ class LinearCrossEntropy(Op):
             dy = dy[0]
             assert dy is not None  # the others are for this gradient only
             if not interpreter.is_grad_enabled():
-                return mul(dy, y[1]), mul(dy, y[2]), None
+                return mul(dy, y[1]), mul(dy, y[2]), None, None
         return _whole_grads(dy, *args)
 
 
@@ -97,15 +99,17 @@ def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _whole_grads(
-    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, attrs: LinearLossAttributes
-) -> tuple[Tensor, Tensor, None]:
+    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None,
+    attrs: LinearLossAttributes,
+) -> tuple[Tensor, Tensor, None, None]:  # fmt: skip
+    dy = dy if count is None else div_by_count(dy, count)
     rows, wanted = _rows(x, target)
     logits = linear(rows, weight)
     slope = cross_entropy_grad((dy, logits, wanted, None, None), "sum", attrs.ignore_index, 0.0)
     dx = mm(slope, weight)
     if x.ndim != 2:
         dx = view(dx, x.shape)
-    return dx, mm_tn(slope, rows), None
+    return dx, mm_tn(slope, rows), None, None
 
 
 @register_function
@@ -135,19 +139,12 @@ def linear_cross_entropy(
         )
     if not _is_fused(x, w):
         rows, wanted = _rows(input, target)
-        logits = linear(rows, weight)
-        total = cross_entropy(logits, wanted, None, ignore_index, "sum")
-    else:
-        kept = interpreter.is_grad_enabled() and (input.node is not None or weight.node is not None)
-        tensors = (input, weight, target)
-        total = (
-            _linear_cross_entropy_with_grads(tensors, ignore_index, None)[0]
-            if kept
-            else _linear_cross_entropy(tensors, ignore_index, None)
-        )
-    if reduction == "sum":
-        return total
-    return div_by_count(total, sum(ne(target, ignore_index)))
+        return cross_entropy(linear(rows, weight), wanted, None, ignore_index, reduction)
+    count = sum(ne(target, ignore_index)) if reduction == "mean" else None
+    tensors = (input, weight, target, count)
+    if interpreter.is_grad_enabled() and (input.node is not None or weight.node is not None):
+        return _linear_cross_entropy_with_grads(tensors, ignore_index, None)[0]
+    return _linear_cross_entropy(tensors, ignore_index, None)
 
 
 def _is_fused(x: Meta, weight: Meta) -> bool:

@@ -50,6 +50,30 @@ def test_a_boxing_used_twice_is_done_once(world):
     assert names_of(program_of(function, x)) == ["boxing", "sin", "cos"]
 
 
+def test_what_a_loss_has_as_its_own_gradient_multiplies_nothing(world):
+    """The gradients of a linear cross entropy are made with it, and need no other step."""
+
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 7)
+            self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.1))
+
+        def build(self, x, target):
+            weight = self.layer.weight
+            nn.functional.linear_cross_entropy(x, weight, target).backward()
+
+    graph = Step()
+    graph(flow.randn(3, 4), flow.tensor([0, 2, 6]))
+    assert not {"mul", "constant_like"} & {*names_of(graph.program)}
+
+
+def test_a_product_with_one_that_is_returned_is_made(world):
+    x = flow.randn(3)
+    program = program_of(lambda x: (flow.ones_like(x) * x, flow.ones_like(x) * flow.sin(x)), x)
+    assert names_of(program).count("mul") == 2
+
+
 def test_random_steps_are_never_shared(world):
     def function(x):
         f = flow.nn.functional.dropout

@@ -8,29 +8,30 @@ from onefold.kernels import linear_cross_entropy_ref, select
 from onefold.kernels.gpu.reduce import cross_entropy_kernels
 
 
+@pytest.mark.parametrize("count", [None, 7])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(70, 9), (3, 5, 8), (0, 4)], ids=str)
-def test_shapes_and_dtypes(shape, dtype):
+def test_shapes_and_dtypes(shape, dtype, count):
     x = torch.randn(shape, dtype=torch.float64).to(dtype)
     w = torch.randn(11, shape[-1], dtype=torch.float64).to(dtype)
     target = torch.randint(0, 11, shape[:-1])
     if target.numel():
         target.view(-1)[3] = -100
+    count = None if count is None else torch.tensor(count)
     for kernel in (
         linear_cross_entropy_ref.linear_cross_entropy,
         linear_cross_entropy_ref.linear_cross_entropy_with_grads,
     ):
-        assert_matches_reference(kernel, x, w, target, -100, None, slack=16)
+        assert_matches_reference(kernel, x, w, target, count, -100, None, slack=16)
 
 
 def test_several_chunks(monkeypatch):
     x, w = torch.randn(70, 9), torch.randn(11, 9)
     target = torch.randint(0, 11, (70,))
-    whole = linear_cross_entropy_ref.linear_cross_entropy_with_grads(x, w, target, 5, None)
+    whole = linear_cross_entropy_ref.linear_cross_entropy_with_grads(x, w, target, None, 5, None)
     monkeypatch.setattr(linear_cross_entropy_ref, "CHUNK", 8)
-    parts = assert_matches_reference(
-        linear_cross_entropy_ref.linear_cross_entropy_with_grads, x, w, target, 5, None, slack=16
-    )
+    reference = linear_cross_entropy_ref.linear_cross_entropy_with_grads
+    parts = assert_matches_reference(reference, x, w, target, None, 5, None, slack=16)
     for part, exact in zip(parts, whole, strict=True):
         torch.testing.assert_close(part, exact)
 
@@ -40,7 +41,7 @@ def test_halves_with_sums_in_float32(chunk, monkeypatch):
     """As in mixed precision: the loss and the gradient of the weight are not rounded."""
     monkeypatch.setattr(linear_cross_entropy_ref, "CHUNK", chunk)
     x, w = torch.randn(70, 9).bfloat16(), torch.randn(11, 9).bfloat16()
-    args = x, w, torch.randint(0, 11, (70,)), -100, torch.float32
+    args = x, w, torch.randint(0, 11, (70,)), torch.tensor(70), -100, torch.float32
     alone = linear_cross_entropy_ref.linear_cross_entropy(*args)
     wanted = linear_cross_entropy_ref.linear_cross_entropy_with_grads(*args)
     for reference, values in (
@@ -58,12 +59,46 @@ def test_against_torch():
     x, w = torch.randn(20, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
     target = torch.randint(0, 9, (20,))
     loss, dx, dw = linear_cross_entropy_ref.linear_cross_entropy_with_grads(
-        x.detach(), w.detach(), target, 4, None
+        x.detach(), w.detach(), target, None, 4, None
     )
     exact = torch.nn.functional.cross_entropy(x @ w.T, target, ignore_index=4, reduction="sum")
     exact.backward()
     for found, wanted in ((loss, exact.detach()), (dx, x.grad), (dw, w.grad)):
         torch.testing.assert_close(found, wanted)
+
+
+def test_the_mean_of_many_rows_in_float16():
+    """Its gradient for a logit is at most 2**-16 here, and most are smaller than float16 has."""
+    x, w = torch.randn(70, 9).half(), torch.randn(11, 9).half()
+    target, count = torch.randint(0, 11, (70,)), torch.tensor(2**16)
+    reference = linear_cross_entropy_ref.linear_cross_entropy_with_grads
+    _, dx, dw = reference(x.float(), w.float(), target, count, -100, None)
+    for function in (reference, select.triton_kernel(reference)):
+        _, low_dx, low_dw = function(x, w, target, count, -100, torch.float32)
+        torch.testing.assert_close(low_dx.float(), dx, rtol=0.01, atol=2.0**-24)
+        torch.testing.assert_close(low_dw, dw, rtol=0.01, atol=2.0**-24)
+
+
+def test_the_mean_of_no_rows_has_gradients_of_zero():
+    x, w, target = torch.randn(5, 4), torch.randn(3, 4), torch.full((5,), -100)
+    reference = linear_cross_entropy_ref.linear_cross_entropy_with_grads
+    for function in (reference, select.triton_kernel(reference)):
+        loss, dx, dw = function(x, w, target, torch.tensor(0), -100, None)
+        assert loss.isnan()
+        assert not dx.any()
+        assert not dw.any()
+
+
+def test_a_mean_in_float16_is_finite_where_the_sum_is_not():
+    x, w = torch.full((300, 4), 16.0).half(), torch.tensor([[16.0] * 4, [-16.0] * 4]).half()
+    target, count = torch.ones(300, dtype=torch.int64), torch.tensor(300)
+    for reference in (
+        linear_cross_entropy_ref.linear_cross_entropy,
+        linear_cross_entropy_ref.linear_cross_entropy_with_grads,
+    ):
+        for function in (reference, select.triton_kernel(reference)):
+            loss = flat([function(x, w, target, count, -100, None)])[0]
+            assert (loss.dtype, loss.item()) == (torch.float16, 2048)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +124,7 @@ def test_the_gradient_takes_the_place_of_the_logits():
     wanted = x.clone().requires_grad_()
     lost = torch.nn.functional.cross_entropy(wanted, target, reduction="none")
     lost.sum().backward()
-    losses, slope = cross_entropy_kernels.row_losses_and_grad(x, target, -100)
+    losses, slope = cross_entropy_kernels.row_losses_and_grad(x, target, None, -100)
     assert slope.data_ptr() == x.data_ptr()
     torch.testing.assert_close(losses, lost.detach())
     torch.testing.assert_close(x, wanted.grad)

@@ -72,7 +72,7 @@ def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
             torch.ones(13), x, target, None, None, Classes(0, 71, -100, 0.0)
         ),
         "cross_entropy_and_grad": lambda: cross_entropy_kernels.row_losses_and_grad(
-            x, target, -100
+            x, target, None, -100
         ),
         "convolution": lambda: conv_kernels.convolution(image, w, None, *window),
         "convolution_weight_grad": lambda: conv_kernels.convolution_weight_grad(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ... import linear_cross_entropy_ref as torchs
-from ..pointwise.copy_kernels import cat, reshape
+from ..pointwise.copy_kernels import cat, copy_into, reshape
+from ..pointwise.pointwise_kernels import of_torch
 from ..reduce.cross_entropy_kernels import row_losses, row_losses_and_grad
 from ..reduce.reduce_kernels import total
 from ..reduce.reduction_tiles import wide_of
@@ -27,34 +28,55 @@ def _chunks(x: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def linear_cross_entropy(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
-) -> Tensor:
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> Tensor:  # fmt: skip
     if not x.numel() or not weight.numel():
-        return torchs.linear_cross_entropy(x, weight, target, ignore_index, dtype)
+        return torchs.linear_cross_entropy(x, weight, target, count, ignore_index, dtype)
     losses = [
         row_losses(product(rows, weight.t()), wanted, ignore_index)
         for rows, wanted in _chunks(x, target)
     ]
-    return total(cat(losses), None, False, dtype or x.dtype)
+    return _whole(losses, count, dtype or x.dtype)
 
 
 def linear_cross_entropy_with_grads(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     if not x.numel() or not weight.numel():
-        return torchs.linear_cross_entropy_with_grads(x, weight, target, ignore_index, dtype)
+        return torchs.linear_cross_entropy_with_grads(x, weight, target, count, ignore_index, dtype)
     chunks = _chunks(x, target)
     dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
     dw: Tensor | None = None
+    early, late = (count, None) if torchs.divides_logits(x) else (None, count)
     losses = []
     for number, ((rows, wanted), part) in enumerate(
         zip(chunks, dx.split(chunks[0][1].numel()), strict=True), 1
     ):
-        each, slope = row_losses_and_grad(product(rows, weight.t()), wanted, ignore_index)
+        logits = product(rows, weight.t())
+        each, slope = row_losses_and_grad(logits, wanted, early, ignore_index)
         losses.append(each)
         product(slope, weight, out=part)
         wide = wide_of(weight.dtype)
         made = dtype or weight.dtype if number == len(chunks) else wide
         dw = product(slope.t(), rows, Epilogue(x=dw), dtype=made)
     assert dw is not None
-    return total(cat(losses), None, False, dtype or x.dtype), dx.view(x.shape), dw
+    loss = _whole(losses, count, dtype or x.dtype)
+    return loss, _divided(dx.view(x.shape), late), _divided(dw, late)
+
+
+def _whole(losses: list[Tensor], count: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The sum of the losses over a count, rounded once: in float16 the sum may be infinite."""
+    exact = _divided(total(cat(losses), None, False, None), count)
+    if exact.dtype is dtype:
+        return exact
+    loss = torch.empty((), dtype=dtype, device=exact.device)
+    copy_into(loss, exact)
+    return loss
+
+
+def _divided(x: Tensor, count: Tensor | None) -> Tensor:
+    divide = of_torch(torch.div)
+    assert divide is not None
+    return x if count is None else divide(x, count)

@@ -293,12 +293,13 @@ def _grad(
     dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
     config: Config | None = None, t: Tiles | None = None, out: Tensor | None = None,
+    count: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
     t = t or _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     wide = wide_of(x.dtype)
-    sums = _sums(target, weight, classes, wide, mean)
+    sums = _sums(target, weight, classes, wide, mean) if count is None else count
     pointers = (
         dense, dense_or_none(dy), target.contiguous(), dense_or_none(weight), dense_or_none(lse),
         sums, dx, losses,
@@ -338,18 +339,21 @@ def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
 
 
 def row_losses_and_grad(
-    x: Tensor, target: Tensor, ignore_index: int, config: Config | None = None
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    config: Config | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The loss of each row of logits, unrounded, and the gradient of their sum.
 
-    The gradient is written over the logits, which are in the cache, so it takes no room there.
+    That is divided by a count, if there is one. It is written over the logits, which are in the
+    cache, so it takes no room there.
     """
     classes = Classes(0, x.shape[1], ignore_index, 0.0)
     check_targets(target, classes)
     losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
     rows, n = x.shape
     t = _BOTH_SHARED.of(x.dtype, rows, n, 1, config)
-    return losses, _grad(None, x, target, None, None, classes, "found", False, losses, t=t, out=x)
+    given = (None, x, target, None, None, classes, "found", count is not None, losses)
+    return losses, _grad(*given, t=t, out=x, count=count)
 
 
 def target_weights(
@@ -394,7 +398,8 @@ _NUMBERS = ("i32",) * 5 + ("i32?",)
 
 def _tuned_both(x: Tensor, config: Config) -> Callable[[], Tensor]:
     rows, target, _ = _call(x)
-    return lambda: row_losses_and_grad(rows, target, -100, config)[1]
+    count = torch.full((), rows.shape[0], device=x.device)
+    return lambda: row_losses_and_grad(rows, target, count, -100, config)[1]
 
 
 def _case(x: str, *tile: int, warps: int) -> Case:
@@ -409,8 +414,8 @@ def _grad_case(x: str, *tile: int, warps: int) -> Case:
 
 
 def _both_case(x: str, *tile: int, warps: int, targets: tuple[str, ...] = TARGETS) -> Case:
-    types = (x, None, "*i64", None, None, None, x, "*fp32", *_NUMBERS)
-    constants = ("found", False, 0.0, False, False, tl.float32, *tile)
+    types = (x, None, "*i64", None, None, "*i64", x, "*fp32", *_NUMBERS)
+    constants = ("found", False, 0.0, False, True, tl.float32, *tile)
     why = "" if targets == TARGETS else "by the size of the cache there"
     return Case(logits_grad, types, constants, warps, targets=targets, why=why)
 

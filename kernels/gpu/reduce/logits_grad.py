@@ -95,7 +95,7 @@ def logits_grad(
     else:
         g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
     if MEAN:
-        g = tl.where(valid, g / tl.load(sums), 0.0)  # no target may be valid
+        g = tl.where(valid, g / tl.load(sums).to(WIDE), 0.0)  # no target may be valid
     share = g * share_of(SMOOTHING, total, WIDE, BK)
     own = g * (1.0 - SMOOTHING)
     if WEIGHTED:
