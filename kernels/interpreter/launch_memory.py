@@ -15,15 +15,16 @@ import torch
 
 from .access_record import ATOMIC, SEVERAL, AccessRecord, Block, Race
 
+_PAGE = 4096  # bytes
 Handle = Any  # the interpreter's pointers and masks: a numpy array and Triton's type
 
 
 class _Storage:
-    """The memory of one argument, or of several."""
+    """The memory of one argument, or of several; or a page of other memory."""
 
-    def __init__(self, start: int, nbytes: int) -> None:
+    def __init__(self, start: int, nbytes: int, *names: str) -> None:
         self.start, self.end = start, start + nbytes
-        self.names: list[str] = []
+        self.names = [*names]
         self.record = AccessRecord(nbytes)
 
 
@@ -39,6 +40,7 @@ class LaunchMemory:
                 found.names.append(name)
         self.storages = [*storages.values()]
         self.only = True  # whether no other memory may be accessed
+        self.pages: dict[int, _Storage] = {}  # of other memory
         self.programs: list[tuple[int, ...]] = []  # by their indices in the grid
         self.firsts: list[int] = []  # the first phase of each
         self.phase = -1
@@ -94,6 +96,13 @@ class LaunchMemory:
                 addresses, lanes = addresses[~inside], lanes[~inside]
         if len(addresses) and self.only:
             raise IndexError(f"{len(addresses)} of {count} addresses are in no tensor")
+        pages = addresses // _PAGE
+        for page in np.unique(pages).tolist():
+            start = page * _PAGE
+            storage = self.pages.setdefault(page, _Storage(start, _PAGE, hex(start)))
+            inside = pages == page
+            at = (addresses[inside] - storage.start).astype(int)
+            yield storage, Block(at, lanes[inside], size)
 
     def _check(self, race: Race | None, does: str, storage: _Storage) -> None:
         if race is None:
