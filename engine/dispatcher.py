@@ -24,6 +24,7 @@ from .entry import Form, first_source, source
 from .generated import function
 from .names import Function, names
 from .op import Attributes, Op
+from .own_shards import own_tuple
 from .refusal import by_itself
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
@@ -204,6 +205,7 @@ def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[obje
         shards = boxing.run(moves, x.shards, op=op.name)
         boxed[index] = moved = from_shards(shards, moves.dst, x.node)
         if moves.aliases:
+            moved.shards = own_tuple(shards)
             x.shared = moved.shared = True
     return tuple(boxed)
 

@@ -17,8 +17,9 @@ from .commit import Change, each
 from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
+from .own_shards import own_tuple
 from .sbp import without_partial
-from .tensor import Shards, Tensor, tensor_ops
+from .tensor import Shards, Tensor, from_shards, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
 from .views import has_links, leave, snapshot
 
@@ -49,7 +50,9 @@ def set_result(self: Tensor, result: Tensor, what: str) -> None:
 
 
 def replace(self: Tensor, result: Tensor) -> Tensor:
-    """`self` takes the value and the place on the tape of a new tensor laid out alike."""
+    """`self` takes the value and the place on the tape of a tensor laid out alike."""
+    if result.shared:
+        result = _copied(result)
     if self.shared and has_links(self):
         write(self, result, interpreter.is_grad_enabled())
         return self
@@ -90,10 +93,18 @@ def take(self: Tensor, value: Tensor) -> None:
     assert value.meta is self.meta
     _check_made(value)
     value.shared = True
+    value = _copied(value)
     if self.shared and has_links(self):
         write(self, value, False)
     else:
         set_value(self, value, False, interpreter.stamp())
+
+
+def _copied(value: Tensor) -> Tensor:
+    """Another tensor of the same value, history and memory, which belongs to both."""
+    made = from_shards(own_tuple(value.shards), value.meta, value.node)
+    made.shared = True
+    return made
 
 
 def become(self: Tensor, value: Tensor) -> None:

@@ -98,7 +98,8 @@ def radam(
     v = beta2 * exp_avg_sq + one_minus_beta2 * g * g
     moved = lr * m
     if rectified:
-        moved = moved * (rectify / (torch.sqrt(v) + eps))
+        # Not rectify / ...: torch divides a number by a tensor in other bits than two tensors.
+        moved = moved * rectify / (torch.sqrt(v) + eps)
     return p - moved, m, v
 
 

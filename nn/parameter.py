@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..engine.grad_attributes import set_requires_grad
+from ..engine.own_shards import own_tuple
 from ..engine.tensor import Tensor, hold
 from ..engine.values import describe
 from ..errors import OnefoldTypeError
@@ -50,5 +51,5 @@ def _share(made: Tensor, data: Tensor) -> None:
             f"nn.{type(made).__name__} needs an onefold Tensor, but got {type(data).__name__}; "
             "make one with flow.tensor(data)"
         )
-    hold(made, data.shards, data.meta)
+    hold(made, own_tuple(data.shards), data.meta)
     data.shared = made.shared = True

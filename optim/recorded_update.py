@@ -78,7 +78,7 @@ class RecordedUpdate(Recording):
         assert isinstance(optimizer, RuleOptimizer)
         made = RecordedUpdate(optimizer, updated, part_of)
         counted = made._done is not None or not (updated.checked and optimizer.counts_steps)
-        usable = made._done is None or optimizer.recorded_if_skipped
+        usable = made._done is None or (optimizer.recorded_if_skipped and made._counts_alone())
         if None in made._kept or not (counted and usable and made._is_at(made._states)):
             return None
         rate = rate_of(updated.group)
@@ -119,7 +119,10 @@ class RecordedUpdate(Recording):
             held.place(part)
 
     def launch(self, given: Sequence[object]) -> None:
-        stepped = self._optimizer.stepped(self._part_of(given, self._states))
+        part = self._part_of(given, self._states)
+        # The rate is among what is held; that of the part may be on the device, and is not read.
+        part = part._replace(given=part.given._replace(lr=0.0))
+        stepped = self._optimizer.stepped(part)
         for (own, step, _), held in zip(stepped, self._held, strict=True):
             for some in own.by_copies():
                 for write in self._optimizer.update_alike(some, step, held):
@@ -152,6 +155,15 @@ class RecordedUpdate(Recording):
         memory = self._done.value  # which the updates of other graphs may share
         return all(isinstance(step, DeviceScalar) and step.value is memory for step in steps)
 
+    def _counts_alone(self) -> bool:
+        """Whether the number of steps on the device is of no other parameters: it is written."""
+        assert self._done is not None
+        own = {id(state) for state in self._states}
+        others = [state for state in self._optimizer.state.values() if id(state) not in own]
+        steps = [state.get("step") for state in others]
+        memory = self._done.value
+        return not any(isinstance(step, DeviceScalar) and step.value is memory for step in steps)
+
     def _constants(self) -> object:
         """Options that the launches keep; the others are among the numbers."""
         group, optimizer = self._group, self._optimizer
@@ -178,7 +190,7 @@ def _step_on_device(states: Sequence[State]) -> DeviceScalar | None:
 
 
 def _identity(part: Part) -> object:
-    return len(part.params), id(part.params[0])
+    return [*map(id, part.params)]
 
 
 def _is_on_device(rate: float | torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..grad_attributes import detach, set_requires_grad
 from ..meta import Meta
 from ..names import register_function
+from ..own_shards import own_tuple
 from ..placement import Placement
 from ..sbp import NdSbp
 from ..tensor import Shards, Tensor, hold
@@ -82,7 +83,7 @@ def shallow_copy(self: Tensor) -> Tensor:
         alias = detach(self)
         return alias.requires_grad_() if self.requires_grad else alias
     self.shared = True
-    return _made(type(self), self.shards, self.meta, self.requires_grad, _own(self))
+    return _made(type(self), own_tuple(self.shards), self.meta, self.requires_grad, _own(self))
 
 
 def _made(

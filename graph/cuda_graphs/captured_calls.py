@@ -191,14 +191,15 @@ class CapturedCalls:
         proposed = self._propose(places)
         answer = self._agreement.begin(proposed)
         inputs = {*self._ends.inputs}
-        own = [(place, places[place]) for place in self._values.copied if place not in inputs]
+        before = [(place, places[place]) for place in self._values.copied]
         if proposed > Mode.AS_EVER:
             self._values.prepare(places)
         mode = self._hear(answer(), proposed)
         if mode > Mode.AS_EVER:
             self._compute(places, mode)
-        for place, shards in own:
-            places[place] = shards  # what the update writes
+        for place, shards in before:
+            if place not in inputs or mode is Mode.AS_EVER or mode is Mode.NEVER:
+                places[place] = shards  # what the update writes, or the calls read as ever
         self._progress.finish(mode)
         if self.failed:
             self._reset(None)

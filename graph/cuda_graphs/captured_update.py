@@ -17,12 +17,12 @@ import torch
 from ...engine.commit import Change, Write
 from ...engine.tensor import Shards
 from ...kernels.staging import Later, copied_later, fill, staged
-from ..call_list import CallList, Filled
+from ..call_list import Call, CallList, Filled
 from ..ir import ProgramStep
 from ..writing_calls import writes_of
 from .rank_modes import Mode
 from .recorded_step import HostHalf, Recordable, Recording
-from .segments import Segment, Where, is_host, reason, summary
+from .segments import Segment, Where, is_host, is_source, reason, summary
 from .static_memory import copies_of
 from .static_values import StaticValues
 from .stream_capture import Capturer, failure
@@ -57,14 +57,16 @@ class CapturedUpdate:
         self._before = CallList(
             [calls.calls[i] for i in of_host], [calls.steps[i] for i in of_host]
         )
-        self._of_device = [i for i in steps if i not in of_host and not is_host(calls.steps[i])]
+        before = {i for i in steps if is_host(calls.steps[i]) or is_source(calls.steps[i])}
+        self._of_device = [i for i in steps if i not in of_host and i not in before]
         texts = [_why_not(calls.steps[i], where) for i in self._of_device]
         self.failed = not self._of_device or any(texts)
         self.reason = "; ".join(filter(None, dict.fromkeys(texts)))
-        made = {place for call in calls.calls for place in call[3] or (call[2],)}
+        made = {place for i in steps if i not in before for place in _made_by(calls.calls[i])}
         taken = dict.fromkeys(place for call in calls.calls for place in call[1])
         self.reads = [place for place in taken if place not in made]
-        self.touched = [place for place in kept if place in {*made, *taken}]
+        found = {place for i in before for place in _made_by(calls.calls[i])}
+        self.touched = [place for place in kept if place in {*made, *taken, *found}]
         self._results = [place for place in self.touched if place in made]
         self._unused = 0  # changes in a row
         self.forget()
@@ -107,10 +109,9 @@ class CapturedUpdate:
         if self._replay is None and not self.failed and self._record() and can_capture:
             halves = self._captured(places, values)
         if halves is None:
-            for place in self.touched:
-                if places[place]:
-                    places[place] = copies_of(places[place])
-            return writes_of(self._drawing if mode > Mode.AS_EVER else self._calls, places)
+            writes = writes_of(self._drawing if mode > Mode.AS_EVER else self._calls, places)
+            writes.append(lambda: [self._copying(places, x) for x in self.touched if places[x]])
+            return writes
         self.reason = ""
         self._replays += 1
         numbers = [number for half in halves for number in half.numbers]
@@ -232,6 +233,12 @@ class CapturedUpdate:
             return [(place, mine[place]) for place in self._results]
 
         return function
+
+
+def _made_by(call: Call) -> Sequence[int]:
+    """The places of what a call makes."""
+    _, _, one, several, _ = call
+    return several or (one,)
 
 
 def _is_of_host(step: ProgramStep) -> bool:

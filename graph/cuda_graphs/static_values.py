@@ -42,10 +42,11 @@ class StaticValues:
             for place, value in zip(call[3] or call[2:3], step.outputs, strict=False)
             if step.scope == UPDATE and value.meta.shape == ()
         }
-        overwritten = {step.place.number for step in steps if step.place is not None}
+        every = [*steps, *update.steps]
+        overwritten = {step.place.number for step in every if step.place is not None}
         self._constant = {
             call[2]
-            for call, step in zip(calls.calls, steps, strict=True)
+            for call, step in zip([*calls.calls, *update.calls], every, strict=True)
             if is_constant(step) and step.outputs[0].number not in overwritten
         }
         # What is done, or looked at, before all others: sources and draws, in turn.
@@ -58,9 +59,9 @@ class StaticValues:
             or (index in captured and draws_of(step))
         ]
         self._before += [
-            (call, step, keys)
+            (call, step, draws_of(step))
             for call, step in zip(update.calls, update.steps, strict=True)
-            if (keys := draws_of(step))
+            if is_source(step) or draws_of(step)
         ]
         self._draws = draws
         self._draws_made = 0

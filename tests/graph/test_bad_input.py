@@ -95,6 +95,37 @@ def test_values_inside_build(name, layout, world):
     assert not graph.is_compiled
 
 
+SIZES = {
+    "bincount": (
+        lambda m, x: flow.bincount(x.long()[0]),
+        r"zeros\(n\)\.index_add_\(0, index, ones\)",
+    ),
+    "unique": (lambda m, x: flow.unique(x), r"ask for them outside build\(\)"),
+    "unique_consecutive": (lambda m, x: flow.unique_consecutive(x), r"outside build\(\)"),
+    "repeat_interleave": (lambda m, x: x[0].repeat_interleave(x[0].long()), "index_select"),
+    "one_hot": (lambda m, x: nn.functional.one_hot(x.long()), "Give num_classes"),
+    "tensor": (lambda m, x: flow.tensor([x[0, 0], x[0, 1]]), r"onefold\.stack"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_results_whose_size_depends_on_values(name, world):
+    function, text = SIZES[name]
+    refused(Graph(function), OnefoldRuntimeError, rf"when the graph runs\. .*{text}.*{HERE}", x())
+
+
+def test_the_count_that_bincount_suggests(world):
+    index = flow.tensor([0, 2, 2])
+    counted = Graph(lambda m, x: flow.zeros(4).index_add_(0, x, flow.ones(3)))(index)
+    assert counted.tolist() == flow.bincount(index, minlength=4).tolist()
+
+
+def test_an_array_beside_a_tensor_in_build(world):
+    array = np.array([1.0, 2.0, 3.0])
+    found = Graph(lambda m, x: array * x + x / np.float64(2))(x())
+    assert found.dtype is flow.float64 and found.tolist() == (array * x() + x() / 2).tolist()
+
+
 def test_printing_inside_build_shows_what_is_known(world, capsys):
     Graph(lambda m, x: [print(m(x)), x][1])(x())
     assert capsys.readouterr().out == "tensor(captured: float32[2, 3] on cpu)\n"

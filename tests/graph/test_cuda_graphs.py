@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from captured_steps import Noisy, Train, batches, trained
+from captured_steps import Noisy, Train, batches, of, trained
 from launched import run_ranks
-from recorded_graphs import Recorder, recording
+from recorded_ops import recording
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.graph.cuda_graphs import stream_capture
 from onefold.graph.cuda_graphs.captured_calls import CapturedCalls
 from onefold.graph.cuda_graphs.segments import RULES, Where, reason, segments_of, summary
 
@@ -22,7 +21,9 @@ NORM = torch.get_float32_matmul_precision
 
 @pytest.fixture
 def recorder(monkeypatch):
-    return recording(monkeypatch)
+    recorder = recording(monkeypatch)
+    yield recorder
+    assert recorder.faults == []
 
 
 def assert_equal(found, wanted):
@@ -44,6 +45,8 @@ def assert_equal(found, wanted):
         {"returns": lambda graph, x: graph.model.calls.detach()},
         {"returns": lambda graph, x: graph.model.up.weight},
         {"returns": lambda graph, x: graph.model.up.weight.grad},
+        {"in_backward": True, "returns": lambda graph, x: x[1:]},
+        {"in_backward": True, "returns": lambda graph, x: flow.rand(2, **of(x)) * x[0, :2]},
     ],
     ids=[
         "plain",
@@ -57,6 +60,8 @@ def assert_equal(found, wanted):
         "a buffer",
         "a weight",
         "a gradient",
+        "an input, in backward",
+        "a draw, in backward",
     ],
 )
 @pytest.mark.parametrize("layout", ["local", "split"])
@@ -73,6 +78,71 @@ def test_no_bit_changes(options, layout, recorder, world):
     assert_equal(found, wanted)
     assert (recorder.captures >= 1, recorder.replays) == (True, 4 * recorder.captures)
     assert graph.cuda_graph_reason == ""
+
+
+class Drawing(nn.Module):
+    """Multiplies by what it draws, which a checkpoint draws again."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x * flow.rand(4)).relu() * flow.rand(4)
+
+
+def test_a_checkpoint_draws_again_after_the_first_update(recorder):
+    class Step(nn.Graph):
+        def __init__(self, cuda_graph):
+            super().__init__()
+            flow.manual_seed(3)
+            self.first, self.second = Drawing(), Drawing()
+            self.first.to(nn.graph.GraphModule).activation_checkpointing = True
+            parameters = [*self.first.parameters(), *self.second.parameters()]
+            self.add_optimizer(flow.optim.SGD(parameters, lr=0.1))
+            self.config.enable_cuda_graph(cuda_graph)
+            self.config.enable_optimizer_in_backward()
+
+        def build(self, x):
+            loss = self.second(self.first(x)).square().mean()
+            loss.backward()
+            return loss
+
+    def run(cuda_graph):
+        graph = Step(cuda_graph)
+        losses = [graph(x) for x in batches(7)]
+        return [y.numpy() for y in (*losses, *graph.first.parameters())]
+
+    assert_equal(run(True), run(False))
+    assert recorder.replays == 5 * recorder.captures == 10
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_a_buffer_keeps_an_input_of_the_last_call(name, in_backward, recorder):
+    """Its memory is not that from which the next call reads its input."""
+
+    class Last(nn.Graph):
+        def __init__(self, cuda_graph):
+            super().__init__()
+            flow.manual_seed(3)
+            self.layer = nn.Linear(4, 4)
+            self.layer.register_buffer("last", flow.zeros(4, 4))
+            self.add_optimizer(getattr(flow.optim, name)(self.layer.parameters(), lr=0.1))
+            self.config.enable_cuda_graph(cuda_graph)
+            self.config.enable_optimizer_in_backward(in_backward)
+
+        def build(self, x):
+            difference = (self.layer.last - x).square().mean()
+            self.layer(x).square().mean().backward()
+            self.layer.last.copy_(x.t())
+            return difference
+
+    def run(cuda_graph):
+        graph = Last(cuda_graph)
+        return [graph(x) for x in batches(7, rows=4)]
+
+    assert_equal(*([y.numpy() for y in run(on)] for on in (True, False)))
 
 
 SETTINGS = {
@@ -105,8 +175,7 @@ def two_ranks():
 
     In the fourth step a parameter moves on rank 0 alone.
     """
-    recorder = Recorder()
-    stream_capture.capturer = lambda kind: recorder
+    recorder = recording(pytest.MonkeyPatch())
     everyone = flow.placement("cpu", [0, 1])
     found = []
     for cuda_graph in (False, True):

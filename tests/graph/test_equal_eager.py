@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import samples
 import torch
-from recorded_graphs import recording
+from recorded_ops import recording
 
 import onefold as flow
 from onefold.engine.placement import Placement
