@@ -10,6 +10,7 @@ from . import early_interrupt as _early_interrupt  # before torch, whose import 
 import builtins as _builtins
 import gc as _gc
 from importlib import import_module as _import_module
+from math import e, inf, nan, pi
 from types import ModuleType as _ModuleType
 
 import torch as _torch
@@ -24,6 +25,7 @@ try:
         errors as errors,
         fft as fft,
         func as func,
+        import_paths as _import_paths,
         linalg as linalg,
         nn as nn,
         optim as optim,
@@ -70,6 +72,7 @@ try:
     from .nn.compile import compile
     from .nn.layout_rules import LocalPartsWarning
     from .optim import swa_utils as _swa_utils
+    from .optim.grad_scaler import GradScaler
     from .optim.replicas import check_replicas
     from .utils.visualize import visualize_layout
 finally:
@@ -79,14 +82,18 @@ finally:
 
 __version__ = "0.1.0"
 
+newaxis = None
+
 placement = Placement
 
 # Types and dtypes are torch's.
 Size = _torch.Size
 device = _torch.device
 dtype = _torch.dtype
+layout, memory_format = _torch.layout, _torch.memory_format
 finfo, iinfo = _torch.finfo, _torch.iinfo
 get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
+OutOfMemoryError = _torch.OutOfMemoryError
 can_cast, promote_types = _torch.can_cast, _torch.promote_types
 broadcast_shapes = _torch.broadcast_shapes
 bool, uint8, int8, int16, int32, int64 = (
@@ -102,11 +109,23 @@ short, int, long, half, float, double, chalf, cfloat, cdouble = (
 uint16, uint32, uint64 = _torch.uint16, _torch.uint32, _torch.uint64
 float8_e4m3fn, float8_e5m2 = _torch.float8_e4m3fn, _torch.float8_e5m2
 strided, contiguous_format = _torch.strided, _torch.contiguous_format
-preserve_format, channels_last = _torch.preserve_format, _torch.channels_last
+preserve_format = _torch.preserve_format
+channels_last, channels_last_3d = _torch.channels_last, _torch.channels_last_3d
 
 # Settings of the process.
 get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
+get_num_interop_threads, set_num_interop_threads = (
+    _torch.get_num_interop_threads, _torch.set_num_interop_threads
+)  # fmt: skip
+set_flush_denormal = _torch.set_flush_denormal
 set_printoptions = _torch.set_printoptions
+get_default_device, set_default_device = _torch.get_default_device, _torch.set_default_device
+get_float32_matmul_precision, set_float32_matmul_precision = (
+    _torch.get_float32_matmul_precision, _torch.set_float32_matmul_precision
+)  # fmt: skip
+use_deterministic_algorithms = _torch.use_deterministic_algorithms
+are_deterministic_algorithms_enabled = _torch.are_deterministic_algorithms_enabled
+is_deterministic_algorithms_warn_only_enabled = _torch.is_deterministic_algorithms_warn_only_enabled
 
 # Every op under its name.
 globals().update({name: _refusing(getattr(_names, name)) for name in _PUBLIC})
@@ -125,7 +144,10 @@ def is_tensor(value: object) -> _builtins.bool:
 
 # They import what a program may never need.
 ON_DEMAND = tuple(
-    "_C auto backends boxing comm cuda distributions hub profiler testing utils".split()
+    """
+    _C auto backends boxing comm compiler cuda distributions hub profiler random testing utils
+    version
+    """.split()
 )
 
 
@@ -142,18 +164,22 @@ __all__ = sorted(
         *_PUBLIC,
         *_CPU_TENSORS,
         *"""
-        FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
-        autocast autograd bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last
+        FallbackWarning Generator GradScaler LocalPartsWarning OnefoldError OutOfMemoryError
+        PipelineWarning Size Tensor amp are_deterministic_algorithms_enabled autocast autograd
+        bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last channels_last_3d
         check_replicas checkpoint compile complex128 complex32 complex64 contiguous_format
-        default_generator device
-        double dtype enable_grad env errors fft finfo float float16 float32 float64 float8_e4m3fn
-        float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
-        get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
-        int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad
-        optim parallel placement planning preserve_format profiler promote_types save sbp seed
-        set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads set_printoptions
-        set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
-        visualize_layout vmap
+        default_generator device double dtype e enable_grad env errors fft finfo float float16
+        float32 float64 float8_e4m3fn float8_e5m2 from_dlpack from_numpy from_torch func
+        get_autocast_dtype get_default_device get_default_dtype get_float32_matmul_precision
+        get_num_interop_threads get_num_threads get_rng_state half iinfo inf inference_mode
+        initial_seed int int16 int32 int64 int8 is_autocast_enabled
+        is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_tensor layout linalg load
+        long manual_seed memory_format nan newaxis nn no_grad optim parallel pi placement planning
+        preserve_format profiler promote_types save sbp seed set_default_device set_default_dtype
+        set_default_tensor_type set_float32_matmul_precision set_flush_denormal set_grad_enabled
+        set_num_interop_threads set_num_threads set_printoptions set_rng_state short signal special
+        strided to_dlpack uint16 uint32 uint64 uint8 use_deterministic_algorithms visualize_layout
+        vmap
         """.split(),
     ]
 )

@@ -4,25 +4,40 @@ Written by `make stubs`; do not edit.
 """
 
 import builtins
+from math import e as e, inf as inf, nan as nan, pi as pi
 
 from torch import (
+    OutOfMemoryError as OutOfMemoryError,
     Size as Size,
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
     broadcast_shapes as broadcast_shapes,
     can_cast as can_cast,
     channels_last as channels_last,
+    channels_last_3d as channels_last_3d,
     contiguous_format as contiguous_format,
     device as device,
     dtype as dtype,
     finfo as finfo,
+    get_default_device as get_default_device,
     get_default_dtype as get_default_dtype,
+    get_float32_matmul_precision as get_float32_matmul_precision,
+    get_num_interop_threads as get_num_interop_threads,
     get_num_threads as get_num_threads,
     iinfo as iinfo,
+    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+    layout as layout,
+    memory_format as memory_format,
     preserve_format as preserve_format,
     promote_types as promote_types,
+    set_default_device as set_default_device,
     set_default_dtype as set_default_dtype,
+    set_float32_matmul_precision as set_float32_matmul_precision,
+    set_flush_denormal as set_flush_denormal,
+    set_num_interop_threads as set_num_interop_threads,
     set_num_threads as set_num_threads,
     set_printoptions as set_printoptions,
     strided as strided,
+    use_deterministic_algorithms as use_deterministic_algorithms,
 )
 
 from . import (
@@ -33,6 +48,7 @@ from . import (
     boxing as boxing,
     checkpoint as checkpoint,
     comm as comm,
+    compiler as compiler,
     cuda as cuda,
     distributions as distributions,
     errors as errors,
@@ -44,9 +60,11 @@ from . import (
     optim as optim,
     parallel as parallel,
     profiler as profiler,
+    random_state,
     special as special,
     testing as testing,
     utils as utils,
+    version as version,
 )
 from .checkpoint.save_load import load as load, save as save
 from .engine import autograd_api as autograd, env_api as env, sbp as sbp
@@ -708,6 +726,7 @@ from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
+from .optim.grad_scaler import GradScaler as GradScaler
 from .optim.replicas import check_replicas as check_replicas
 from .utils.visualize import visualize_layout as visualize_layout
 
@@ -749,11 +768,13 @@ int8: dtype
 def is_tensor(value: object) -> builtins.bool: ...
 
 long: dtype
+newaxis: None
 short: dtype
 uint16: dtype
 uint32: dtype
 uint64: dtype
 uint8: dtype
+random = random_state
 __version__: str
 __all__ = [
     "BFloat16Tensor",
@@ -766,11 +787,13 @@ __all__ = [
     "FallbackWarning",
     "FloatTensor",
     "Generator",
+    "GradScaler",
     "HalfTensor",
     "IntTensor",
     "LocalPartsWarning",
     "LongTensor",
     "OnefoldError",
+    "OutOfMemoryError",
     "PipelineWarning",
     "ShortTensor",
     "Size",
@@ -827,6 +850,7 @@ __all__ = [
     "arctan_",
     "arctanh",
     "arctanh_",
+    "are_deterministic_algorithms_enabled",
     "argmax",
     "argmin",
     "argsort",
@@ -894,6 +918,7 @@ __all__ = [
     "chalf",
     "channel_shuffle",
     "channels_last",
+    "channels_last_3d",
     "check_replicas",
     "checkpoint",
     "cholesky",
@@ -976,6 +1001,7 @@ __all__ = [
     "dsplit",
     "dstack",
     "dtype",
+    "e",
     "einsum",
     "elu",
     "embedding",
@@ -1053,8 +1079,11 @@ __all__ = [
     "geqrf",
     "ger",
     "get_autocast_dtype",
+    "get_default_device",
     "get_default_dtype",
     "get_device",
+    "get_float32_matmul_precision",
+    "get_num_interop_threads",
     "get_num_threads",
     "get_rng_state",
     "global_to_global",
@@ -1104,6 +1133,7 @@ __all__ = [
     "index_put_",
     "index_reduce",
     "index_select",
+    "inf",
     "inference_mode",
     "initial_seed",
     "inner",
@@ -1118,6 +1148,7 @@ __all__ = [
     "is_autocast_enabled",
     "is_complex",
     "is_conj",
+    "is_deterministic_algorithms_warn_only_enabled",
     "is_floating_point",
     "is_grad_enabled",
     "is_neg",
@@ -1140,6 +1171,7 @@ __all__ = [
     "kthvalue",
     "l1_loss",
     "layer_norm",
+    "layout",
     "lcm",
     "lcm_",
     "ldexp",
@@ -1214,6 +1246,7 @@ __all__ = [
     "maximum",
     "mean",
     "median",
+    "memory_format",
     "meshgrid",
     "min",
     "minimum",
@@ -1233,6 +1266,7 @@ __all__ = [
     "multiply",
     "mv",
     "mvlgamma",
+    "nan",
     "nan_to_num",
     "nan_to_num_",
     "nanmean",
@@ -1251,6 +1285,7 @@ __all__ = [
     "negative_",
     "new_empty",
     "new_zeros",
+    "newaxis",
     "nextafter",
     "nll_loss",
     "nn",
@@ -1277,6 +1312,7 @@ __all__ = [
     "pdist",
     "permute",
     "permute_copy",
+    "pi",
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
@@ -1353,9 +1389,13 @@ __all__ = [
     "select",
     "select_scatter",
     "selu",
+    "set_default_device",
     "set_default_dtype",
     "set_default_tensor_type",
+    "set_float32_matmul_precision",
+    "set_flush_denormal",
     "set_grad_enabled",
+    "set_num_interop_threads",
     "set_num_threads",
     "set_printoptions",
     "set_rng_state",
@@ -1461,6 +1501,7 @@ __all__ = [
     "unsafe_split_with_sizes",
     "unsqueeze",
     "unsqueeze_copy",
+    "use_deterministic_algorithms",
     "vander",
     "var",
     "var_mean",

@@ -7,3 +7,5 @@ that run a kernel of torch.
 from torch.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
+
+__path__: list[str] = []  # import_paths.py leads to what is below it

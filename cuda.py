@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch.cuda import (
     Event,
+    OutOfMemoryError,
     Stream,
     StreamContext,
     can_device_access_peer,
@@ -20,6 +21,7 @@ from torch.cuda import (
     device_count,
     device_of,
     empty_cache,
+    get_arch_list,
     get_device_capability,
     get_device_name,
     get_device_properties,
@@ -27,6 +29,7 @@ from torch.cuda import (
     ipc_collect,
     is_available,
     is_bf16_supported,
+    is_current_stream_capturing,
     is_initialized,
     max_memory_allocated,
     max_memory_reserved,
@@ -44,15 +47,20 @@ from torch.cuda import (
     synchronize,
 )
 
+from . import cuda_amp as amp
 from .engine.argument_types import DeviceLike
 from .engine.generator import default_generator
 from .engine.ops.typed_tensors import CUDA_TENSORS as _CUDA_TENSORS
 from .errors import OnefoldValueError
+from .graph.unsupported import refuse as _refuse
+from .missing_names import CUDA as _MISSING
 
 __all__ = [
     "Event",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "amp",
     "can_device_access_peer",
     "current_device",
     "current_stream",
@@ -61,6 +69,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
@@ -71,6 +80,7 @@ __all__ = [
     "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
@@ -93,6 +103,8 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+__path__: list[str] = []  # import_paths.py leads to what is below it
 
 # Legacy constructors: FloatTensor and others.
 globals().update(_CUDA_TENSORS)
@@ -152,3 +164,7 @@ def set_rng_state_all(new_states: Sequence[Sequence[int]]) -> None:
         )
     for state in new_states[:1]:
         default_generator.set_state(state)
+
+
+def __getattr__(name: str) -> object:
+    raise _refuse(_MISSING, __name__, name)

@@ -1,4 +1,4 @@
-"""Names of OneFlow that are not here, each with what to use in its place."""
+"""Names of torch and OneFlow that are not here, each with what to use in its place."""
 
 from __future__ import annotations
 
@@ -9,22 +9,155 @@ _BOXES = (
     "boxes are left depends on the values"
 )
 _BUFFERS = "a list of tensors holds tensors of several shapes"
+_DENSE = (
+    "all tensors are dense; make a dense one, as with flow.zeros(size).index_put_(indices, values, "
+    "accumulate=True), and use flow.matmul"
+)
+_DEVICES = (
+    "devices are those of CUDA and the CPU; choose with "
+    '"cuda" if flow.cuda.is_available() else "cpu", and call functions of flow.cuda'
+)
+_QUANTIZED = (
+    "quantized tensors are not there; to compute with 8 bits use flow.quantize_fp8 and "
+    "flow.scaled_matmul, and for half precision flow.autocast"
+)
+_COMPILED = (
+    "use flow.compile(model), or an nn.Graph for a whole training step, whose `program` can be "
+    "printed and read"
+)
+_STORAGE = "a tensor's memory is x.untyped_storage(); make tensors with flow.empty(n, dtype=...)"
+_INFERENCE = (
+    "tensors that were made in flow.inference_mode() are as others are; ask "
+    "flow.is_grad_enabled() and x.requires_grad"
+)
+_CUSTOM = "make an op of a function of torch with the decorator flow.utils.custom_op.torch_function"
 
 NAMES: Mapping[str, str] = {
+    **dict.fromkeys("accelerator mps mtia xpu".split(), _DEVICES),
+    **dict.fromkeys(
+        """dsmm hspmm hsmm saddmm smm sparse sparse_bsc_tensor sparse_bsr_tensor
+        sparse_compressed_tensor sparse_coo sparse_coo_tensor sparse_csc_tensor sparse_csr
+        sparse_csr_tensor spmm sspaddmm
+        """.split(),
+        _DENSE,
+    ),
+    **dict.fromkeys(
+        """ao dequantize fake_quantize_per_channel_affine fake_quantize_per_tensor_affine qint32
+        qint8 quantization quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic
+        quint8
+        """.split(),
+        _QUANTIZED,
+    ),
+    **dict.fromkeys("export fx jit".split(), _COMPILED),
+    **dict.fromkeys(
+        """BFloat16Storage BoolStorage ByteStorage CharStorage DoubleStorage FloatStorage
+        HalfStorage IntStorage LongStorage ShortStorage Storage TypedStorage UntypedStorage storage
+        """.split(),
+        _STORAGE,
+    ),
+    **dict.fromkeys("is_inference is_inference_mode_enabled".split(), _INFERENCE),
+    **dict.fromkeys("Event Stream".split(), "use flow.cuda.Event and flow.cuda.Stream"),
     "TensorBuffer": _BUFFERS,
     "asyncs": "use threading.Thread: modes are each thread's own, and kernels run asynchronously",
+    "cond": "use `if`, which a captured program does once, or flow.where(condition, x, y)",
+    "cpu": 'use flow.autocast("cpu"), and device="cpu"',
     "distributed_partial_fc_sample": (
         "take rows of the weight by flow.randperm(classes)[:count], with those of the labels first"
     ),
+    "functional": "its functions are names of onefold itself, such as flow.einsum",
+    "futures": "use concurrent.futures; kernels run asynchronously without it",
     "gen_tensor_buffer": _BUFFERS,
+    "library": _CUSTOM,
+    "lobpcg": "use flow.linalg.eigh(A), which gives all eigenvalues",
+    "masked": "use flow.where(mask, x, y) or x.masked_fill(~mask, value) before a reduction",
+    "matrix_rank": "torch has removed it; use flow.linalg.matrix_rank(A)",
     "mock_torch": (
         "write `import onefold as torch` where a program says `import torch`; torch's functions "
         "take tensors of Onefold, too"
     ),
+    "multiprocessing": (
+        "start one process for each device with torchrun or `python -m "
+        "onefold.distributed.launch`, or name several ranks in one process; a DataLoader starts "
+        "its workers itself"
+    ),
+    "nested": (
+        "pad rows of several lengths with flow.nn.utils.rnn.pad_sequence, or pack them for "
+        "flow.nn.functional.attention_varlen"
+    ),
     "nms": _BOXES,
+    "onnx": (
+        "load what flow.save(state_dict, path, format='torch') writes into torch's module, and "
+        "export that"
+    ),
+    "ops": _CUSTOM,
+    "overrides": (
+        "functions take no __torch_function__ of other classes; give them tensors of Onefold"
+    ),
+    "package": "save the weights with flow.save(model.state_dict(), path)",
+    "pca_lowrank": "use flow.linalg.svd of the matrix less its mean",
+    "range": "torch deprecates it; use flow.arange, whose end is not included",
     "roi_align": _BOXES,
+    "segment_reduce": "use flow.scatter_reduce with the segment's number of each row",
+    "svd_lowrank": "use flow.linalg.svd(A, full_matrices=False), and keep the first columns",
     "tensor_buffer": _BUFFERS,
     "tensor_buffer_to_list_of_tensors": _BUFFERS,
     "tensor_buffer_to_tensor": _BUFFERS,
     "tensor_to_tensor_buffer": _BUFFERS,
+    "while_loop": "use `while` in eager mode; a captured program has a fixed number of steps",
+}
+
+_CAPTURED = (
+    "a program is captured as its Python code runs, and captured again where shapes or settings "
+    "differ; leave it out"
+)
+
+# Of `flow.compiler`.
+COMPILER: Mapping[str, str] = {
+    "allow_in_graph": _CUSTOM,
+    "assume_constant_result": _CAPTURED,
+    "cudagraph_mark_step_begin": _CAPTURED,
+    "is_dynamo_compiling": "use flow.compiler.is_compiling()",
+    "is_exporting": "nothing is exported; leave it out",
+    "list_backends": 'flow.compile has one back end; mode="reduce-overhead" makes CUDA graphs',
+    "reset": "call flow.compile again, whose result has no programs yet",
+    "set_stance": "call the function that was given to flow.compile to run it in eager mode",
+    "substitute_in_graph": _CAPTURED,
+}
+
+_CUDA_GRAPHS = (
+    "call config.enable_cuda_graph() in an nn.Graph, or flow.compile(f, mode='reduce-overhead')"
+)
+_ALLOCATOR = "memory is that of torch's allocator; call torch.cuda for its settings"
+
+# Of `flow.cuda`.
+CUDA: Mapping[str, str] = {
+    **dict.fromkeys(
+        "CUDAGraph graph graph_pool_handle graphs make_graphed_callables".split(), _CUDA_GRAPHS
+    ),
+    **dict.fromkeys(
+        """CUDAPluggableAllocator MemPool change_current_allocator memory memory_snapshot
+        use_mem_pool
+        """.split(),
+        _ALLOCATOR,
+    ),
+    "default_generators": "flow.default_generator serves every device",
+    "nccl": "call functions of flow.comm",
+    "random": "call the functions of flow.random, whose state is that of every device",
+    "sparse": _DENSE,
+}
+
+# Of `flow.utils`.
+UTILS: Mapping[str, str] = {
+    "benchmark": "call torch.utils.benchmark.Timer, which times any statement",
+    "collect_env": "run `python -m torch.utils.collect_env`",
+    "cpp_extension": (
+        "build functions of torch with torch.utils.cpp_extension, and make ops of them with the "
+        "decorator flow.utils.custom_op.torch_function"
+    ),
+    "mobile_optimizer": _COMPILED,
+    "model_zoo": "nothing is downloaded; call flow.load(path), or flow.hub.load of a folder",
+    "tensorboard": (
+        "import SummaryWriter from torch.utils.tensorboard, and give it numbers (x.item()) and "
+        "arrays (x.numpy()) on one rank"
+    ),
 }

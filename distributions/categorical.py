@@ -10,6 +10,7 @@ import torch
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, ShapeError, kind_of
+from ..kernels.broadcasting import broadcast_shapes
 from .discrete import one_of
 from .distribution import Distribution
 
@@ -100,7 +101,7 @@ class Categorical(Distribution):
         self._check_tensor("log_prob", value)
         inside = (value >= 0) & (value < self._num_events) & (value == value.floor())
         self._check("value", value, inside, f"an integer in [0, {self._num_events})")
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = broadcast_shapes(value.shape, self.batch_shape)
         places = value.long().expand(shape).unsqueeze(-1)
         logits = self.logits.expand((*shape, self._num_events))
         return logits.gather(-1, places).squeeze(-1)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError
+from .broadcasting import broadcast_shapes
 from .host_memory import on_host
 
 Indices: TypeAlias = Sequence[Tensor | None]
@@ -191,7 +192,7 @@ def _there(indices: Sequence[object], dim: int) -> bool:
 
 def take_shape(shape: Sequence[int], indices: Sequence[Shaped | None]) -> tuple[int, ...]:
     """The shape of x[indices]."""
-    block = torch.broadcast_shapes(*[index.shape for index in indices if index is not None])
+    block = broadcast_shapes(*[index.shape for index in indices if index is not None])
     rest = [size for dim, size in enumerate(shape) if not _there(indices, dim)]
     first = place([index is not None for index in indices])
     return (*rest[:first], *block, *rest[first:])

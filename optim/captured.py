@@ -41,7 +41,16 @@ class Updating:
         scaler: StaticGradScaler | None,
         in_backward: bool = False,
     ) -> None:
-        """`in_backward` says whether parameters are updated before all gradients are made."""
+        """`in_backward` says whether parameters are updated before all gradients are made.
+
+        Raises OnefoldRuntimeError for an optimizer that has step hooks.
+        """
+        if hooks := [each for each in optimizers if each.has_step_hooks]:
+            raise OnefoldRuntimeError(
+                f"a graph updates the parameters of {type(hooks[0]).__name__} without a call of "
+                "its step(), so hooks of register_step_pre_hook or register_step_post_hook would "
+                "not be called; remove them, and do this before or after the call of the graph"
+            )
         self._optimizers = optimizers
         self._scaler = scaler
         self._in_backward = in_backward

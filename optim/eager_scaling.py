@@ -158,9 +158,16 @@ class EagerScaling:
     def _step(self, optimizer: Optimizer, stage: _Stage | None) -> None:
         if stage is None:
             self.unscale_(optimizer)
-        given = Given(found_inf=self._found[optimizer] if self.may_skip else None)
+        found = self._found[optimizer] if self.may_skip else None
         stepped = partial(self._stages.__setitem__, optimizer, _Stage.STEPPED)
-        optimizer.step_by(given, [lambda: [stepped]])
+        if not optimizer.has_rule:  # the step is Python code of users, which the host may skip
+            if found is None or not float(found):
+                optimizer.step()
+            stepped()
+            return
+        given = Given(found_inf=found)
+        step = partial(optimizer.step_by, given, [lambda: [stepped]])
+        optimizer.with_step_hooks(lambda *_, **__: step(), (optimizer,), {})
 
     def _forget(self, optimizer: Optimizer, stage: _Stage | None) -> None:
         """After a step that an interrupt kept from being made, gradients are to be made anew."""

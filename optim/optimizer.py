@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -14,7 +14,6 @@ import torch
 
 from ..engine import interpreter
 from ..engine.commit import Change, Write, finish
-from ..engine.convert import box
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
@@ -26,14 +25,17 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, are_aligned, not_in_build, with_gradients
+from .named_params import check_alike, without_names
 from .option_checks import check_options
 from .replica_schedule import ReplicaSchedule
+from .state_layouts import lay_states
+from .step_hooks import StepHooks, hooked
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
 Group: TypeAlias = dict[str, Any]  # parameters under "params", and options by name
 State: TypeAlias = dict[str, Any]  # tensors by name, and the number of steps
-Params: TypeAlias = Iterable[Tensor] | Iterable[Group]
+Params: TypeAlias = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 
 
 class Part(NamedTuple):
@@ -68,11 +70,12 @@ class Part(NamedTuple):
                 yield self.only(mine) if has else self.only(mine)._replace(copies=())
 
 
-class Optimizer:
+class Optimizer(StepHooks):
     """The base of the update rules; subclasses give `_update`.
 
-    `params` is an iterable of tensors, or of dicts with "params" and options of their own. Besides
-    its options a group may have "lr_scale" (multiplies lr), "clip_grad_max_norm" and
+    `params` is an iterable of tensors, or of pairs of a name and a tensor, or of dicts with
+    "params" and options of their own; the names become the group's "param_names". Besides its
+    options a group may have "lr_scale" (multiplies lr), "clip_grad_max_norm" and
     "clip_grad_norm_type" (used by `clip_grad`). "lr" may be a local 0-d tensor, which schedules
     write into; groups that share one have one rate.
     """
@@ -82,9 +85,10 @@ class Optimizer:
     needs_closure: ClassVar[bool] = False  # whether a step evaluates the loss again
 
     def __init__(self, params: Params, defaults: Group) -> None:
+        super().__init__()
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, State] = {}
+        self.state: defaultdict[Any, Any] = defaultdict(dict)
         self._zero: ZeroRedundancy | None = None
         self.replicas = ReplicaSchedule(getattr(params, "module", None))
         if isinstance(params, (Tensor, set)):
@@ -112,7 +116,7 @@ class Optimizer:
                 "params must be ordered, so that all processes step alike, but got a set; pass a "
                 "list"
             )
-        params = [given] if isinstance(given, Tensor) else list(given)
+        params, names = without_names([given] if isinstance(given, Tensor) else list(given))
         known = {id(p) for other in self.param_groups for p in other["params"]}
         for param in params:
             if not isinstance(param, Tensor):
@@ -128,6 +132,9 @@ class Optimizer:
         if not params:
             raise OnefoldValueError("optimizer got an empty parameter list")
         made = {**self.defaults, **group, "params": params}
+        if names is not None:
+            made["param_names"] = names
+        check_alike(made, self.param_groups)
         self._check_options(made)
         _check_rate(made.get("lr"))
         self.param_groups.append(made)
@@ -200,6 +207,7 @@ class Optimizer:
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], T]) -> T: ...
+    @hooked
     @refusing
     def step(self, closure: Callable[[], T] | None = None) -> T | None:
         """Update every parameter that has a gradient; returns what `closure` returns.
@@ -296,15 +304,7 @@ class Optimizer:
 
     @staticmethod
     def _lay_state(params: Sequence[Tensor], states: Sequence[State]) -> None:
-        """Lay the state out as the parameters are, whose layouts may have changed since."""
-        for param, state in zip(params, states, strict=True):
-            if param.meta.placement is None:
-                continue
-            for key, value in state.items():
-                if isinstance(value, Tensor) and value.meta is not param.meta:
-                    state[key] = _laid_as(value, param)
-            if len(param.shards) > 1:
-                _match_replicas(param, state.values())
+        lay_states(params, states)
 
     def _update(self, part: Part) -> Iterable[Write]:
         """What changes the parameters, and the state of each; see `engine/commit.py`."""
@@ -330,8 +330,10 @@ class Optimizer:
             packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        found = sorted((numbers[id(param)], entry) for param, entry in self.state.items())
-        state = {number: entry_of(entry) for number, entry in found}
+        entries = {numbers.get(id(key), key): entry for key, entry in self.state.items()}
+        found = [number for number in range(len(numbers)) if entries.get(number)]
+        state: dict[Any, Any] = {number: entry_of(entries[number]) for number in found}
+        state.update((key, x) for key, x in entries.items() if isinstance(key, str))
         return {"state": state, "param_groups": groups}
 
     @refusing
@@ -358,7 +360,7 @@ class Optimizer:
             for group, given in zip(self.param_groups, groups, strict=True)
             for _ in group["params"]
         ]
-        state: dict[Tensor, State] = {}
+        state: defaultdict[Any, Any] = defaultdict(dict)
         for param, number, known in zip(params, numbers, names, strict=True):
             entry = state_dict["state"].get(number)
             if entry is not None:
@@ -367,6 +369,9 @@ class Optimizer:
                     for key, value in entry.items()
                     if known is None or key in known or key != "step"  # torch counts them always
                 }
+        for key, entry in state_dict["state"].items():
+            if isinstance(key, str):  # a subclass's own
+                state[key] = entry
         for given in groups:
             self._check_options(given)
         changes = [options_of(given) for given in groups]
@@ -392,6 +397,11 @@ class Optimizer:
                 f"given state has {value!r}"
             )
         return loaded_as(value, param)
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether `step` is this class's, by an update rule that keeps numbers on the device."""
+        return type(self)._update is not Optimizer._update
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -453,36 +463,6 @@ def loaded_as(value: object, param: Tensor) -> object:
     take(duplicate, fitted(value, param))
     writable(duplicate)
     return duplicate
-
-
-def _laid_as(value: Tensor, param: Tensor) -> Tensor:
-    """A tensor of the state in the parameter's layout, unless it is of another shape."""
-    target = param.meta.like(dtype=value.dtype)
-    if value.shape != param.shape or value.meta is target:
-        return value
-    moved = from_shards(box(value, target).shards, target)
-    moved.shared = True  # perhaps a view, which would keep all of the old memory
-    writable(moved)
-    return moved
-
-
-def _match_replicas(param: Tensor, state: Iterable[object]) -> None:
-    """Let state be one tensor exactly where the parameter is, since both are updated together.
-
-    In a virtual world replicas may be one tensor or several, depending on how they were made.
-    """
-    wanted = _firsts(param)
-    for value in state:
-        if isinstance(value, Tensor) and value.shape == param.shape and _firsts(value) != wanted:
-            form = torch.contiguous_format
-            made = {i: value.shards[i].clone(memory_format=form) for i in set(wanted)}
-            value.shards = tuple([made[i] for i in wanted])
-
-
-def _firsts(tensor: Tensor) -> list[int]:
-    """For each shard, the number of the first that is the same tensor."""
-    found: dict[int, int] = {}
-    return [found.setdefault(id(part), index) for index, part in enumerate(tensor.shards)]
 
 
 def zeros_for(param: Tensor) -> Tensor:

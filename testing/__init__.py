@@ -8,6 +8,7 @@ strategies)` trains a model on one device and under each strategy and compares e
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from .close_values import assert_close as assert_close
 from .equivalence import assert_sbp_equivalent as assert_sbp_equivalent
 from .same_training import assert_same_training as assert_same_training
 from .samples import Bo as Bo, I as I, Sample as Sample, T as T

@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import stub_types
@@ -397,6 +398,10 @@ def root_line(name):
     if inspect.ismodule(value):
         package, _, module = value.__name__.rpartition(".")
         return f"from {relative(package, 'onefold')} import {module} as {name}"
+    if value is None:
+        return f"{name}: None"
+    if isinstance(value, float):
+        return f"from math import {name} as {name}"
     if isinstance(value, (torch.dtype, TensorType)):
         return f"{name}: {type(value).__name__}"
     if value is getattr(torch, name, None):
@@ -410,14 +415,35 @@ def root_line(name):
     return f"{name}: {type(value).__name__}"
 
 
+def path_stub(path):
+    """The stub of an import path that leads to another module (import_paths.py)."""
+    module = import_module(f"onefold.{path}")
+    kept = {name for name, value in vars(module).items() if callable(value) and name[0] != "_"}
+    package = f"onefold.{path}".rpartition(".")[0]
+    names = ", ".join(f"{name} as {name}" for name in sorted(vars(module).get("__all__", kept)))
+    doc = HEADER.format(inspect.cleandoc(module.__doc__).splitlines()[0])
+    return f"{doc}\nfrom {relative(module.__name__, package)} import {names}\n"
+
+
 def root_stub():
     lines = sorted(map(root_line, onefold.__all__), key=lambda line: not line.startswith("from"))
-    on_demand = [f"from . import {name} as {name}" for name in onefold.ON_DEMAND]
+    modules = {
+        name: getattr(onefold, name).__name__[len("onefold.") :] for name in onefold.ON_DEMAND
+    }
+    on_demand = [
+        f"from . import {module}" + f" as {name}" * (name == module)
+        for name, module in modules.items()
+    ]
+    # A stub exports no import by another name that is not in `__all__`.
+    renamed = [f"{name} = {module}" for name, module in modules.items() if name != module]
     kind = "from .engine.ops.typed_tensors import TensorType"
-    body = "\n".join([*on_demand, kind, *lines, "__version__: str"])
+    body = "\n".join([*on_demand, kind, *lines, *renamed, "__version__: str"])
     doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
     return f"{doc}\nimport builtins\n{body}\n{exported(onefold.__all__)}\n"
 
+
+# Import paths (import_paths.py) in packages; a stub named random would hide that of Python.
+PATHS = "autograd signal utils.data.dataloader utils.data.dataset utils.data.sampler".split()
 
 STUBS = {
     "__init__.pyi": root_stub,
@@ -426,6 +452,7 @@ STUBS = {
     "engine/tensor_methods.pyi": methods_stub,
     "nn/functional.pyi": functional_stub,
     "nn/table_layers.pyi": layers_stub,
+    **{f"{path.replace('.', '/')}.pyi": partial(path_stub, path) for path in PATHS},
     **{f"{prefix}.pyi": partial(namespace_stub, prefix) for prefix in ("fft", "linalg", "special")},
 }
 

@@ -68,7 +68,7 @@ ENGINE = (
     ("op",),
     ("own_shards", "views"),
     ("flat_buffer", "grad_mode", "autograd_tape"),
-    ("kept_cast", "leaf_hooks"),
+    ("gradient_seeds", "kept_cast", "leaf_hooks"),
     ("autograd", "observer"),
     ("grad_attributes",),
     ("anomaly", "autograd_function", "functional_autograd", "saved_tensors"),

@@ -4,6 +4,8 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
+from ..graph.unsupported import refuse as _refuse
+from ..missing_names import UTILS as _MISSING
 from .rank_zero import get_logger as get_logger, rank_zero_only as rank_zero_only
 
 if TYPE_CHECKING:
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
         tensor as tensor,
     )
 
-ON_DEMAND = ("checkpoint", "custom_op", "data", "dtensor", "global_view", "tensor")
+ON_DEMAND = ("checkpoint", "custom_op", "data", "dlpack", "dtensor", "global_view", "tensor")
 
 
 def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _refuse(_MISSING, __name__, name)

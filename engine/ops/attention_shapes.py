@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
+from ...kernels.broadcasting import broadcast_shapes
 from ..meta import Meta, Shape
 from ..tensor import Tensor
 from .dims import expand
@@ -49,9 +50,9 @@ def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: b
             raise _unfit(given, mask)
         k, v = (repeat_interleave(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     try:
-        lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
-        [own] = torch.broadcast_shapes(k.shape[-3:-2], v.shape[-3:-2])
-        [heads] = q.shape[-3:-2] if shared else torch.broadcast_shapes(q.shape[-3:-2], (own,))
+        lead = broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+        [own] = broadcast_shapes(k.shape[-3:-2], v.shape[-3:-2])
+        [heads] = q.shape[-3:-2] if shared else broadcast_shapes(q.shape[-3:-2], (own,))
     except RuntimeError:
         raise _unfit(given, mask) from None
     scores = (*lead, heads, q.shape[-2], k.shape[-2])

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
+from ...kernels.broadcasting import broadcast_shapes
 from ..argument_types import Dims
 from ..dispatcher import unary, view_op
 from ..meta import Meta, Shape
@@ -312,7 +313,7 @@ def broadcast_like(
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
     given: tuple[Tensor, ...] = unpack(tensors)
-    shape = torch.broadcast_shapes(*[x.shape for x in given])
+    shape = broadcast_shapes(*[x.shape for x in given])
     return tuple(expand(x, shape) for x in given)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...kernels import gather_scatter_ref as kernels
+from ...kernels.broadcasting import broadcast_shapes
 from ..argument_types import Number
 from ..dispatch_plan import check_tensors
 from ..dispatcher import binary, general
@@ -429,6 +430,6 @@ def take_along_dim(
         )
     dim = wrap(dim, input.ndim)
     both = (input, indices)
-    common = torch.broadcast_shapes(*[(*x.shape[:dim], 1, *x.shape[dim + 1 :]) for x in both])
+    common = broadcast_shapes(*[(*x.shape[:dim], 1, *x.shape[dim + 1 :]) for x in both])
     x, index = [expand(x, *common[:dim], x.shape[dim], *common[dim + 1 :]) for x in both]
     return gather(x, dim, where(index < 0, index + x.shape[dim], index))

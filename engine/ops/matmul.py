@@ -10,6 +10,7 @@ import torch
 
 from ...errors import ShapeError
 from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_ref as sums
+from ...kernels.broadcasting import broadcast_shapes
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.pointwise_ref import cast as cast_kernel
 from ..argument_types import Number
@@ -421,7 +422,7 @@ def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor
 
     Then mixed precision made the product so, and the sum is to be like it.
     """
-    if torch.broadcast_shapes(input.shape, product.shape) != product.shape:
+    if broadcast_shapes(input.shape, product.shape) != product.shape:
         raise ShapeError(
             f"input of shape {tuple(input.shape)} does not broadcast to the product's shape "
             f"{tuple(product.shape)}"

@@ -1,9 +1,9 @@
-"""Windows of signals: the functions of `torch.signal.windows`."""
+"""Signals (`flow.signal`), whose windows are the functions of `torch.signal.windows`."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from . import signal_windows as windows
 
-from .namespaces import namespace
+__all__ = ["windows"]
 
-windows = SimpleNamespace(**namespace("signal.windows"))
+__path__: list[str] = []  # import_paths.py leads to what is below it

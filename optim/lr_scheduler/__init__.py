@@ -4,11 +4,7 @@ from ...engine.boundaries import (
     refusing_classes as _refusing_classes,
     refusing_methods as _refusing_methods,
 )
-from .composite import (
-    ChainedScheduler as ChainedScheduler,
-    SequentialLR as SequentialLR,
-    WarmupLR as WarmupLR,
-)
+from .chained import ChainedScheduler as ChainedScheduler
 from .cosine import (
     CosineAnnealingLR as CosineAnnealingLR,
     CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts,
@@ -26,12 +22,15 @@ from .decay import (
 from .lambda_lr import LambdaLR as LambdaLR, MultiplicativeLR as MultiplicativeLR
 from .plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from .scheduler import LRScheduler as LRScheduler, Schedule as Schedule, Scheduler as _Scheduler
+from .sequential import SequentialLR as SequentialLR
+from .warmup_lr import WarmupLR as WarmupLR
 
 _refusing_classes(list(globals().values()), _Scheduler)
 for _kind in (LRScheduler, ReduceLROnPlateau, ChainedScheduler, SequentialLR):
     _refusing_methods(_kind)
 
 WarmUpLR = WarmupLR  # OneFlow has both spellings
+_LRScheduler = LRScheduler  # torch's name of old
 
 __all__ = """
 ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CosineDecayLR

@@ -57,6 +57,15 @@ class CosineAnnealing:
     def rate(self, base_lr: float, step: int) -> float:
         return self.eta_min + (base_lr - self.eta_min) * half_cosine(step / self.T_max)
 
+    def after(self, rate: float, base_lr: float, step: int) -> float:
+        """The rate at a step that had another one before it, which others may have changed."""
+        if step == 0:
+            return rate
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # it was at the lower end
+            return rate + (base_lr - self.eta_min) * (1 - half_cosine(1 / self.T_max))
+        part = half_cosine(step / self.T_max) / half_cosine((step - 1) / self.T_max)
+        return part * (rate - self.eta_min) + self.eta_min
+
 
 class CosineAnnealingLR(LRScheduler):
     """From the base rate along a cosine to `eta_min` at `T_max`, and back again after it."""
@@ -98,10 +107,11 @@ class WarmRestarts:
         rule = "CosineAnnealingWarmRestarts: restart_limit must be >= 0"
         check(self.restart_limit >= 0, rule, self.restart_limit)
 
-    def rate(self, base_lr: float, step: int) -> float:
+    def rate(self, base_lr: float, step: float) -> float:
         cycle, length = 0, self.T_0
         if self.T_mult == 1:
-            cycle, step = divmod(step, length)
+            whole, step = divmod(step, length)
+            cycle = int(whole)
         else:
             while step >= length:
                 step -= length
@@ -117,7 +127,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2017).
 
     Each cycle is `T_mult` times as long as the one before and starts `decay_rate` times as high;
-    `restart_limit` is the number of cycles, 0 for no limit.
+    `restart_limit` is the number of cycles, 0 for no limit. `step(epoch)` may be given a fraction,
+    such as epoch + batch / batches, as in torch.
 
     >>> import onefold as flow
     >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
@@ -125,6 +136,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     >>> [round(scheduler.rates(step)[0], 3) for step in range(7)]
     [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0]
     """
+
+    takes_epochs = True
 
     def __init__(
         self,

@@ -32,10 +32,11 @@ class CyclingLR(LRScheduler):
         self.momenta = tuple(momenta)
         super().__init__(optimizer, schedules, last_step)
 
-    def changes(self) -> list[Change]:
-        changes = super().changes()
+    def changes(self, epoch: float | None = None) -> list[Change]:
+        changes = super().changes(epoch)
+        step = self.step_at(epoch)
         for group, schedule in zip(self._param_groups(), self.momenta, strict=False):
-            momentum = schedule.rate(0.0, self.last_step + 1)
+            momentum = schedule.rate(0.0, step)
             changes.append(partial(group.update, _momentum(group, momentum)))
         return changes
 
@@ -149,7 +150,7 @@ class CyclicLR(CyclingLR):
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, low, strict=True):
                 set_rate(group, rate)
-                group["initial_lr"] = rate
+                group.setdefault("initial_lr", rate)  # perhaps of a scheduler made before
         super().__init__(optimizer, schedules, momenta, last_epoch)
         self.base_lrs = low
 

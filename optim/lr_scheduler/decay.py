@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...errors import OnefoldTypeError
 from ..optimizer import Optimizer
 from .scheduler import LRScheduler, check
 
@@ -223,19 +224,38 @@ class Polynomial:
 
 
 class PolynomialLR(LRScheduler):
-    """From the base rate along a power of the steps left to `end_learning_rate`."""
+    """From the base rate along a power of the steps left to `end_learning_rate`.
+
+    The arguments are OneFlow's; `total_iters`, by its name, is torch's: so many steps, to 0. Raises
+    OnefoldTypeError unless one of `decay_batch` and `total_iters` is given.
+
+    >>> import onefold as flow
+    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
+    >>> flow.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4, power=2.0).rates(2)
+    [0.25]
+    """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        decay_batch: int,
+        decay_batch: int | None = None,
         end_learning_rate: float = 0.0001,
         power: float = 1.0,
         cycle: bool = False,
         last_step: int = -1,
         verbose: bool = False,
         *,
+        total_iters: int | None = None,
         last_epoch: int | None = None,
     ) -> None:
+        if (decay_batch is None) is (total_iters is None):
+            raise OnefoldTypeError(
+                "PolynomialLR takes decay_batch, the number of steps to end_learning_rate, or "
+                f"total_iters, the number of steps to 0, but got {decay_batch} and {total_iters}; "
+                "give one of them"
+            )
+        if decay_batch is None:
+            decay_batch, end_learning_rate = total_iters, 0.0
+        assert decay_batch is not None
         schedule = Polynomial(decay_batch, end_learning_rate, power, cycle)
         super().__init__(optimizer, schedule, last_step, verbose, last_epoch=last_epoch)

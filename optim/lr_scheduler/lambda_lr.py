@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...errors import OnefoldTypeError
+from ...engine.commit import Change
+from ...errors import OnefoldNotImplementedError, OnefoldTypeError
 from ..optimizer import Optimizer
 from .scheduler import LRScheduler, Schedule
 
@@ -29,7 +30,7 @@ class Product:
     """
 
     def __init__(self, factor: Factor) -> None:
-        self._factor = factor
+        self.factor = factor
         self._step = 0
         self._product = 1.0
 
@@ -37,9 +38,13 @@ class Product:
         if step < self._step:
             self._step, self._product = 0, 1.0
         while self._step < step:
-            self._product *= self._factor(self._step + 1)
+            self._product *= self.factor(self._step + 1)
             self._step += 1
         return base_lr * self._product
+
+    def after(self, rate: float, step: int) -> float:
+        """A rate * factor(0) * ... * factor(step)."""
+        return self.rate(rate * self.factor(0), step)
 
 
 class _OfFactors(LRScheduler):
@@ -78,10 +83,18 @@ class LambdaLR(_OfFactors):
 class MultiplicativeLR(_OfFactors):
     """Multiplies the rate at every step from 1 on by a function of the step, or one per group.
 
-    The functions must be pure; `state_dict` does not hold them.
+    The functions must be pure; `state_dict` does not hold them. `step` takes no epoch.
     """
 
     _schedule = Product
+
+    def changes(self, epoch: float | None = None) -> list[Change]:
+        if epoch is not None:
+            raise OnefoldNotImplementedError(
+                f"MultiplicativeLR.step(epoch): the rate at step {epoch} is a product over all "
+                "steps before; call step() once for each, or use LambdaLR with the whole factor"
+            )
+        return super().changes()
 
 
 def _each(

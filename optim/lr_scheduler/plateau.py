@@ -9,7 +9,7 @@ from typing import SupportsFloat
 
 from ...engine.commit import finish
 from ..optimizer import Optimizer
-from .scheduler import Scheduler, check
+from .scheduler import Scheduler, check, warn_of_epoch
 
 
 class ReduceLROnPlateau(Scheduler):
@@ -65,11 +65,14 @@ class ReduceLROnPlateau(Scheduler):
         self.cooldown_counter = 0
         self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
 
-    def step(self, metrics: SupportsFloat) -> None:
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
         """Take note of a metric (a number or a tensor of one element) and reduce the rates if due.
 
-        Raises OnefoldRuntimeError when groups were added to the optimizer.
+        An `epoch` is the number of the step, which torch has deprecated. Raises
+        OnefoldRuntimeError when groups were added to the optimizer.
         """
+        if epoch is not None:
+            warn_of_epoch()
         groups = self._param_groups()
         current, best, bad = float(metrics), self.best, self.num_bad_steps + 1
         if self.is_better(current, best):
@@ -85,7 +88,7 @@ class ReduceLROnPlateau(Scheduler):
         write = partial(
             self._setting,
             reduced,
-            last_step=self.last_step + 1,
+            last_step=self.last_step + 1 if epoch is None else epoch,
             best=best,
             num_bad_steps=bad,
             cooldown_counter=counter,

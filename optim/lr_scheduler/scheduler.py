@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ...engine.commit import Change, finish
 from ...engine.refusal import refusing
 from ...engine.tensor import Tensor
-from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ...errors import (
+    OnefoldNotImplementedError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+)
 from ..gradient_layouts import not_in_build
 from ..optimizer import Group, Optimizer, set_rate
 
@@ -25,6 +33,17 @@ def check(allowed: bool, rule: str, found: object) -> None:
     """Raise OnefoldValueError with the rule and what was found, unless that is allowed."""
     if not allowed:
         raise OnefoldValueError(f"{rule}, but got {found}")
+
+
+def warn_of_epoch() -> None:
+    """Warn, as torch does, of the argument `epoch` of a scheduler's step."""
+    warnings.warn(
+        "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+        "possible. Please use `scheduler.step()` to step the scheduler. The rates are those of the "
+        "closed form at that step.",
+        UserWarning,
+        stacklevel=4,  # the caller's line, past the boundary of `step`
+    )
 
 
 class Scheduler:
@@ -45,6 +64,10 @@ class Scheduler:
     def last_epoch(self) -> int:
         """The number of steps, as torch calls it."""
         return self.last_step
+
+    @last_epoch.setter
+    def last_epoch(self, step: int) -> None:
+        self.last_step = step
 
     def get_last_lr(self) -> list[float]:
         """Each group's learning rate after the last step."""
@@ -68,7 +91,8 @@ class Scheduler:
                 f"{sorted(state_dict)}; load what state_dict() of such a scheduler gave"
             )
         for key, value in own.items():
-            if isinstance(value, list) and len(state_dict[key]) != self._groups:
+            of_groups = isinstance(value, list) and key in self.state_keys
+            if of_groups and len(state_dict[key]) != self._groups:
                 raise OnefoldValueError(
                     f"this {name} has {self._groups} parameter groups, but {key!r} of the given "
                     f"state has {len(state_dict[key])} values; make the optimizer with the same "
@@ -117,6 +141,9 @@ class LRScheduler(Scheduler):
     an invalid optimizer or schedule, and OnefoldValueError for a bad `last_step` or, when resuming,
     a group without "initial_lr".
 
+    A subclass may give the rates by a method instead, and call the constructor without a schedule:
+    torch's `get_lr()`, of all groups at `last_epoch`, or OneFlow's `get_lr(base_lr, step)`.
+
     >>> import onefold as flow
     >>> class Halving:
     ...     def rate(self, base_lr, step):
@@ -131,11 +158,14 @@ class LRScheduler(Scheduler):
 
     state_keys = ("last_step", "base_lrs", "_last_lr")
     momenta: tuple[Schedule, ...] = ()  # of the groups, where momentum is set, too
+    takes_epochs: ClassVar[bool] = False  # whether `step(epoch)` is usual, and takes fractions
+    _get_lr_called_within_step = False  # which torch's subclasses look at
+    _is_initial = False
 
     def __init__(
         self,
         optimizer: Optimizer,
-        schedule: Schedule | Sequence[Schedule],
+        schedule: Schedule | Sequence[Schedule] | int | None = None,
         last_step: int = -1,
         verbose: bool = False,
         *,
@@ -143,44 +173,148 @@ class LRScheduler(Scheduler):
     ) -> None:
         super().__init__(optimizer, verbose)
         last_step = last_step if last_epoch is None else last_epoch
+        form = _form(type(self))
+        if form is not None and (schedule is None or isinstance(schedule, int)):
+            # Where torch and OneFlow take the number of the last step.
+            last_step = last_step if schedule is None else schedule
+            schedule = _OfMethod(self) if form == "get_lr(base_lr, step)" else ()
         groups = optimizer.param_groups
-        self.schedules = _per_group(schedule, len(groups))
+        own = form == "get_lr()" or schedule == ()  # then each step asks for its rates
+        self.schedules = () if own else _per_group(schedule, len(groups))
         self.base_lrs = base_rates(groups, last_step)
         self.last_step = last_step
-        self.step()
-        for group, base_lr in zip(groups, self.base_lrs, strict=True):
-            group["initial_lr"] = base_lr
+        if own:  # which get_lr() may read
+            _set_initial(groups, self.base_lrs)
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
+        _set_initial(groups, self.base_lrs)
+
+    def get_lr(self, *args: Any, **kwargs: Any) -> Any:
+        """What a subclass gives: a list with each group's rate at `last_epoch`.
+
+        Raises OnefoldNotImplementedError in this class; `get_last_lr()` has the latest rates.
+        """
+        raise OnefoldNotImplementedError(
+            f"{type(self).__name__}.get_lr: rates are given by schedules; the latest are "
+            "get_last_lr(), and those of any step rates(step)"
+        )
 
     def rates(self, step: int) -> list[float]:
-        """Each group's learning rate after `step` steps; changes nothing."""
+        """Each group's learning rate after `step` steps; changes nothing.
+
+        Raises OnefoldNotImplementedError where a subclass gives rates by torch's `get_lr()`.
+        """
         check(step >= 0, "the number of steps must be >= 0", step)
+        if not self.schedules:
+            raise OnefoldNotImplementedError(
+                f"{type(self).__name__}.rates: get_lr() gives the rates of the next step only; "
+                "define get_lr(self, base_lr, step), or an object with rate(base_lr, step)"
+            )
         pairs = zip(self.schedules, self.base_lrs, strict=True)
         return [schedule.rate(base_lr, step) for schedule, base_lr in pairs]
 
-    def step(self) -> None:
-        """Go on by one step; call it after `optimizer.step()`."""
+    def step(self, epoch: float | None = None) -> None:
+        """Go on by one step; call it after `optimizer.step()`.
+
+        With `epoch`, which torch has deprecated, the rates are those after so many steps.
+        """
         not_in_build(
             "scheduler.step()", "self.add_optimizer(..., lr_sch=scheduler) adds it to a call"
         )
-        finish([self.changes])
+        if epoch is not None and not self.takes_epochs:
+            warn_of_epoch()
+        finish([partial(self.changes, epoch)])
 
-    def changes(self) -> list[Change]:
+    def changes(self, epoch: float | None = None) -> list[Change]:
         """What `step` changes; see `engine/commit.py`."""
         self._param_groups()
-        step = self.last_step + 1
-        rates = self.rates(step)
-        return self._setting(dict(enumerate(rates)), last_step=step, _last_lr=rates)
+        step = self.step_at(epoch)
+        rates = self._asked(step, epoch is not None) if not self.schedules else self.rates(step)
+        return self._setting(dict(enumerate(rates)), last_step=math.floor(step), _last_lr=rates)
+
+    def step_at(self, epoch: float | None) -> Any:
+        """The number of steps after the next one, which may be given."""
+        if epoch is None:
+            return self.last_step + 1
+        fits = self.takes_epochs or epoch == math.floor(epoch)
+        check(fits, f"{type(self).__name__}.step: epoch must be a whole number", epoch)
+        return epoch
+
+    def _asked(self, step: int, closed: bool) -> list[float]:
+        """The rates that a subclass gives for a step by torch's methods."""
+        before = self.last_step, self._get_lr_called_within_step
+        self.last_step, self._get_lr_called_within_step = step, True
+        try:
+            form = getattr(self, "_get_closed_form_lr", None) if closed else None
+            found = (form or self.get_lr)()
+        finally:
+            self.last_step, self._get_lr_called_within_step = before
+        rates = list(found) if isinstance(found, Iterable) else None
+        if rates is None or len(rates) != self._groups:
+            raise OnefoldTypeError(
+                f"{type(self).__name__}.get_lr() must return a list with a rate for each of the "
+                f"{self._groups} parameter groups, but returned {found!r}"
+            )
+        return [_number(rate) for rate in rates]
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the scheduler has come; its options are the program's and are not in here.
+
+        A subclass with torch's `get_lr()` may keep anything: all attributes of its own are in here.
+        """
+        found = super().state_dict()
+        if not self.schedules:
+            found.update({key: x for key, x in vars(self).items() if key not in _NOT_OWN})
+        return found
 
 
-def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Schedule, ...]:
+# What is no attribute of a subclass of users.
+_NOT_OWN = frozenset(
+    """optimizer verbose schedules base_lrs last_step _last_lr _groups _is_initial
+    _get_lr_called_within_step""".split()
+)
+
+
+class _OfMethod:
+    """A schedule by OneFlow's method `get_lr(base_lr, step)` of a scheduler."""
+
+    def __init__(self, scheduler: LRScheduler) -> None:
+        self._scheduler = scheduler
+
+    def rate(self, base_lr: float, step: int) -> float:
+        return float(self._scheduler.get_lr(base_lr, step))
+
+
+def _form(kind: type[LRScheduler]) -> str | None:
+    """How a subclass of users gives its rates; None where a schedule does."""
+    if kind.get_lr is not LRScheduler.get_lr:
+        parameters = inspect.signature(kind.get_lr).parameters.values()
+        needed = [each for each in parameters if each.default is each.empty and each.kind <= 1]
+        return "get_lr(base_lr, step)" if len(needed) == 3 else "get_lr()"
+    return "step()" if kind.step is not LRScheduler.step else None
+
+
+def _set_initial(groups: Sequence[Group], base_lrs: Sequence[float]) -> None:
+    for group, base_lr in zip(groups, base_lrs, strict=True):
+        group["initial_lr"] = base_lr
+
+
+def _per_group(schedule: object, groups: int) -> tuple[Schedule, ...]:
     given = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,) * groups
+    found: list[Schedule] = []
     for one in given:
         if not isinstance(one, Schedule):
             raise OnefoldTypeError(
-                f"a schedule needs a method rate(base_lr, step), but {one!r} has none"
+                f"a schedule needs a method rate(base_lr, step), but {one!r} has none; give an "
+                "object that has it, use LambdaLR(optimizer, function_of_the_step), or let a "
+                "subclass of LRScheduler define get_lr(self)"
             )
+        found.append(one)
     check(len(given) == groups, f"expected {groups} schedules, one for each group", len(given))
-    return given
+    return tuple(found)
 
 
 def base_rates(groups: Sequence[Group], last_step: int) -> list[float]:

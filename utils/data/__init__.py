@@ -1,5 +1,8 @@
 """Data sets and loaders: torch's, with batches of onefold tensors and onefold's random numbers."""
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+
 from torch.utils.data import (
     BatchSampler as BatchSampler,
     ChainDataset as ChainDataset,
@@ -24,3 +27,12 @@ from .samplers import (
     WeightedRandomSampler as WeightedRandomSampler,
 )
 from .tensor_dataset import TensorDataset as TensorDataset, random_split as random_split
+
+# Modules of torch whose names are all here (import_paths.py).
+ON_DEMAND = ("dataloader", "dataset", "sampler")
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in ON_DEMAND:
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

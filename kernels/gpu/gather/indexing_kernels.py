@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import indexing_ref as reference
+from ...broadcasting import broadcast_shapes
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import contiguous, fill, reshape
@@ -46,7 +47,7 @@ def _join(
 def _joined(indices: Indices, shape: Sequence[int], boxes: Boxes, nowhere: int) -> Tensor:
     """One flat index for adjacent indexed dims."""
     there = [index for index in indices if index is not None]
-    block = torch.broadcast_shapes(*[index.shape for index in there])
+    block = broadcast_shapes(*[index.shape for index in there])
     y = torch.empty(block, dtype=torch.int64, device=there[0].device)
     first = True
     for dim, index in enumerate(indices):

@@ -9,6 +9,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from ...broadcasting import broadcast_shapes
 from ..launch.aot_cases import Case
 from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
@@ -113,7 +114,7 @@ def product(
         return torch.matmul(a, b)
     lead: tuple[int, ...] = ()
     if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
-        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
     y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device) if out is None else out
     if y.numel() == 0:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
+
+from ...broadcasting import broadcast_shapes
 
 Shape = tuple[int, ...]
 
@@ -49,7 +50,7 @@ def pair(a: Tensor, b: Tensor) -> Pair:
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if a.ndim == 2 and b.ndim == 2:
         return Pair(a, b, m, n, k, a_columns, b_columns, a_step, b_step)
-    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     dims = _merged(lead, _strides(a, lead), _strides(b, lead))
     if len(dims) > 2:  # what two strides cannot say is copied
         count = lead.numel()

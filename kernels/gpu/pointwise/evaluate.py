@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ...broadcasting import broadcast_shapes
 from .codegen import generate
 from .expression import Expression
 from .strided_layout import Ints, broadcast_strides, dense_strides, layout_of, order_of
@@ -65,7 +66,7 @@ def plan_dense(
 
     Outputs are dense. Their dims lie in memory as those of the inputs.
     """
-    shape = torch.broadcast_shapes(*[x.shape for x in tensors])
+    shape = broadcast_shapes(*[x.shape for x in tensors])
     inputs = [broadcast_strides(x, shape) for x in tensors]
     order = order_of(shape, inputs)
     strides = dense_strides(shape, order)

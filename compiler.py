@@ -1,0 +1,71 @@
+"""What a program asks about compilation (`flow.compiler`): whether its code is captured now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, overload
+
+from .engine import interpreter
+from .errors import OnefoldRuntimeError
+from .graph.unsupported import refuse
+from .missing_names import COMPILER
+from .nn.compile import compile
+
+__all__ = ["compile", "disable", "is_compiling"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def is_compiling() -> bool:
+    """Whether `flow.compile` or an `nn.Graph` captures the code that asks.
+
+    >>> import onefold as flow
+    >>> flow.compiler.is_compiling()
+    False
+    """
+    return interpreter.capturing()
+
+
+@overload
+def disable(
+    fn: None = None, recursive: bool = True, *, reason: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def disable(
+    fn: Callable[P, R], recursive: bool = True, *, reason: str | None = None
+) -> Callable[P, R]: ...
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Decorates a function that must not be captured.
+
+    A captured program has no holes, so calling the function in one raises OnefoldRuntimeError,
+    which tells `reason`; where torch would run it in eager mode. `recursive` changes nothing.
+
+    >>> import onefold as flow
+    >>> @flow.compiler.disable
+    ... def rounded(x):
+    ...     return round(x.item(), 2)
+    >>> rounded(flow.tensor(0.123))
+    0.12
+    """
+    if fn is None:
+        return partial(disable, recursive=recursive, reason=reason)
+    name = getattr(fn, "__qualname__", repr(fn))
+    why = f" ({reason})" if reason else ""
+
+    @wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if interpreter.capturing():
+            raise OnefoldRuntimeError(
+                f"{name} is called in a program that is being captured, but "
+                f"flow.compiler.disable forbids that{why}; call it before or after the program, or "
+                "compile the parts around it one by one"
+            )
+        return fn(*args, **kwargs)
+
+    return call
+
+
+def __getattr__(name: str) -> object:
+    raise refuse(COMPILER, __name__, name)

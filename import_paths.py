@@ -1,0 +1,79 @@
+"""Import paths of torch that lead to other modules here, or to what a program can use instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from .errors import OnefoldRuntimeError
+from .missing_names import CUDA, NAMES, UTILS
+from .nn.unsupported_names import LAYERS
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+_BACKENDS = "cpu cuda cudnn mkl mkldnn mps openmp opt_einsum".split()
+
+# Each path, and the module to which it leads. What a path is below has `__path__`, which Python
+# asks of a module that is to have others below it.
+PATHS: Mapping[str, str] = {
+    **{
+        f"{_PACKAGE}.{path}": f"{_PACKAGE}.{module}"
+        for path, module in {
+            "autograd": "engine.autograd_api",
+            "autograd.anomaly_mode": "engine.anomaly",
+            "autograd.function": "engine.autograd_function",
+            "autograd.functional": "engine.functional_autograd",
+            "autograd.grad_mode": "engine.grad_mode",
+            "autograd.graph": "engine.saved_tensors",
+            "cuda.amp": "cuda_amp",
+            "random": "random_state",
+            "signal": "engine.ops.signal",
+            "signal.windows": "engine.ops.signal_windows",
+            "utils.data.dataloader": "utils.data",
+            "utils.data.dataset": "utils.data",
+            "utils.data.sampler": "utils.data",
+            "utils.dlpack": "engine.values",
+        }.items()
+    },
+    f"{_PACKAGE}.cuda.nvtx": "torch.cuda.nvtx",
+    **{f"{_PACKAGE}.backends.{name}": f"torch.backends.{name}" for name in _BACKENDS},
+}
+
+# The names that a package lacks, with what to use in their place.
+_MISSING: Mapping[str, Mapping[str, str]] = {
+    _PACKAGE: NAMES,
+    f"{_PACKAGE}.cuda": CUDA,
+    f"{_PACKAGE}.nn": LAYERS,
+    f"{_PACKAGE}.utils": UTILS,
+}
+
+
+class MissingModule(OnefoldRuntimeError, ModuleNotFoundError):
+    """A module of torch that is not here; the message says what to use instead."""
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Is asked for the modules that are no files."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in PATHS:
+            return ModuleSpec(fullname, self)
+        owner, _, name = fullname.rpartition(".")
+        missing = _MISSING.get(owner, {})
+        if name in missing:
+            # Without `name=`, or `from onefold import name` would catch it and tell less.
+            raise MissingModule(f"{fullname} is not offered: {missing[name]}")
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # An import gives what stands here when this returns, not `module`.
+        sys.modules[module.__name__] = import_module(PATHS[module.__name__])
+
+
+sys.meta_path.append(_Finder())
