@@ -37,7 +37,7 @@ FLOAT32 = frozenset(
     log_softmax softmax
     layer_norm layer_norm_and_low_copy layer_norm_with_stats layer_norm_with_stats_and_low_copy
     norm_power norm_root rms_norm rms_norm_and_low_copy vector_norm
-    absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy
+    absolute_error binary_cross_entropy binary_cross_entropy_with_logits cross_entropy
     cross_entropy_with_lse huber_error
     kl_divergence nll_loss smooth_error squared_error target_weights
     adaptive_avg_pool3d avg_pool3d cdist ctc_loss grid_sample grid_sampler lp_pool max_unpool1d

@@ -8,22 +8,19 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
-import torch
-
 from ..errors import (
     AutogradError,
-    MixedTensorsError,
-    OnefoldTypeError,
+    OnefoldNotImplementedError,
     OnefoldValueError,
-    PlacementError,
-    ShapeError,
 )
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
+from .gradient_seeds import seed_of
 from .kept_cast import added
 from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function
+from .own_shards import own_tuple
 from .sbp import broadcast
 from .tensor import Tensor, from_shards, tensor_ops
 
@@ -38,10 +35,15 @@ class _Backward:
     """One backward pass: pending gradients, replayed from the newest node to the oldest."""
 
     def __init__(
-        self, retain_graph: bool, stop: dict[Edge, Tensor | None] | None, through: set[Edge]
+        self,
+        retain_graph: bool,
+        stop: dict[Edge, Tensor | None] | None,
+        through: set[Edge],
+        into: bool = False,
     ) -> None:
         self.retain_graph = retain_graph
         self.stop = stop  # edges whose gradients are asked for; None: accumulate into leaves
+        self.into = into  # with `stop`: whether to accumulate the gradients of leaves among them
         self.through = through  # with `stop`: the edges from which one of them is reached
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
@@ -76,6 +78,8 @@ class _Backward:
                     self.run_with_leaves(edges)
                 else:
                     self.run()
+                    if self.into:
+                        self.accumulate_asked()
             except BaseException:
                 self.undo()
                 raise
@@ -139,6 +143,16 @@ class _Backward:
         with LeafCalls(edges, self.direct) as self.leaves:
             self.run()
             self.leaves.end()
+
+    def accumulate_asked(self) -> None:
+        """Add the gradients that leaves were asked for to their `.grad`, with their hooks."""
+        assert self.stop is not None
+        with LeafCalls((), False) as calls:
+            for edge, grad in self.stop.items():
+                if grad is not None and type(edge) is Leaf:
+                    self.accumulate(edge, grad)
+                    calls.arrived(edge)
+            calls.end()
 
     def visit(self, node: Node, grad: Any) -> None:
         args, out = node.args, node.out
@@ -210,7 +224,7 @@ class _Backward:
         if old is None:
             # A tensor of its own: the same gradient may reach other leaves, or be the caller's.
             grad.shared = True
-            new = from_shards(grad.shards, grad.meta, grad.node)
+            new = from_shards(own_tuple(grad.shards), grad.meta, grad.node)
             new.shared = True
         else:
             new = _add(edge, old, grad)
@@ -324,57 +338,13 @@ def _run_hooks(edge: Edge, grad: Tensor) -> Tensor:
     return grad
 
 
-def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
-    """The gradient with which backward starts at `output`."""
-    if output.node is None:
-        raise AutogradError(
-            f"element {index} of tensors does not require grad and does not have a grad_fn: "
-            "nothing that made this tensor requires grad. Set requires_grad=True on an input, or "
-            "check that it was not computed under no_grad()."
-        )
-    if gradient is None:
-        if output.meta.numel != 1:
-            raise AutogradError(
-                "grad can be implicitly created only for scalar outputs, but this tensor has "
-                f"shape {tuple(output.shape)}; pass gradient=, or reduce it with sum() or mean() "
-                "first."
-            )
-        return tensor_ops.ones_like_whole(output)
-    check_gradient(output, gradient, "gradient")
-    return gradient if gradient.dtype == output.dtype else names.cast(gradient, output.dtype)
-
-
-def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:
-    """Raise unless `gradient` can be a gradient of `tensor`: a Tensor of its shape and ranks."""
-    if type(gradient) is Tensor and gradient.meta is tensor.meta:
-        return
-    if not isinstance(gradient, Tensor):
-        found = "torch.Tensor" if isinstance(gradient, torch.Tensor) else type(gradient).__name__
-        raise OnefoldTypeError(f"{what} must be an onefold Tensor, but got {found}")
-    if gradient.shape != tensor.shape:
-        raise ShapeError(
-            f"{what} must have the shape of the tensor: the tensor is {tuple(tensor.shape)}, "
-            f"the gradient {tuple(gradient.shape)}"
-        )
-    if gradient.is_global != tensor.is_global:
-        raise MixedTensorsError(
-            f"{what} must be local or global as the tensor is: the tensor is {tensor.meta!r}, the "
-            f"gradient {gradient.meta!r}; convert it with to_global or to_local"
-        )
-    if gradient.meta.placement is not tensor.meta.placement:
-        raise PlacementError(
-            f"Expected all tensors to be on the same placement, but found at least two placements: "
-            f"the tensor is on {tensor.meta.placement!r}, the {what} on "
-            f"{gradient.meta.placement!r}; move it with to_global(placement=...)"
-        )
-
-
 def _run(
     outputs: Sequence[Tensor],
     gradients: Sequence[Tensor | None],
     retain_graph: bool | None,
     create_graph: bool,
     stop: dict[Edge, Tensor | None] | None,
+    into: bool = False,
 ) -> None:
     if retain_graph is None:
         retain_graph = create_graph
@@ -382,12 +352,12 @@ def _run(
         raise OnefoldValueError(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
         )
-    seeds = [_seed(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
+    seeds = [seed_of(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
     current = interpreter.get_current()
-    if stop is None and current is not None:
+    if (stop is None or into) and current is not None:
         seeds = [current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
-    walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
+    walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop), into)
     # In a context of its own, as in `interpreter.in_grad_mode`.
     copy_context().run(walk.go, edges, seeds, create_graph, current)
 
@@ -398,14 +368,17 @@ def backward(
     gradient: Tensor | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Add the gradients of this tensor to the `.grad` of every leaf it was made from.
 
-    `gradient` is required unless the tensor has one element. A leaf's gradient keeps the layout
-    in which it was produced (often partial) until something needs its value. Raises AutogradError
-    when the tape was freed by an earlier backward.
+    `gradient` is required unless the tensor has one element. With `inputs` only these get theirs,
+    also where they are no leaves. A leaf's gradient keeps the layout in which it was produced
+    (often partial) until something needs its value. Raises AutogradError when the tape was freed by
+    an earlier backward.
     """
-    _run([self], [gradient], retain_graph, create_graph, None)
+    stop = _asked(inputs)
+    _run([self], [gradient], retain_graph, create_graph, stop, stop is not None)
 
 
 def backward_all(
@@ -413,10 +386,43 @@ def backward_all(
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    *,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """`backward` from several tensors in one pass (`flow.autograd.backward`)."""
-    outputs = _listed(tensors)
-    _run(outputs, _gradients(grad_tensors, len(outputs)), retain_graph, create_graph, None)
+    outputs, stop = _listed(tensors), _asked(inputs)
+    gradients = _gradients(grad_tensors, len(outputs))
+    _run(outputs, gradients, retain_graph, create_graph, stop, stop is not None)
+
+
+def _asked(inputs: Tensor | Sequence[Tensor] | None) -> dict[Edge, Tensor | None] | None:
+    """The edges of the inputs of a backward, where it has some; a leaf or not, they get a `.grad`.
+
+    Raises AutogradError for one that needs no gradient, and where `inputs` is empty.
+    """
+    if inputs is None:
+        return None
+    listed = _listed(inputs)
+    if not listed:
+        raise AutogradError(
+            "`inputs` argument to backward() cannot be empty; leave it out for the gradients of "
+            "all leaves"
+        )
+    stop = _edges(listed, "backward")
+    for tensor in listed:
+        if not tensor.is_leaf:
+            names.retain_grad(tensor)
+    return stop
+
+
+def _edges(inputs: Sequence[Tensor], what: str) -> dict[Edge, Tensor | None]:
+    """Where the gradients of these tensors arrive."""
+    stop: dict[Edge, Tensor | None] = {}
+    for index, tensor in enumerate(inputs):
+        if tensor.node is None:
+            raise AutogradError(f"{what}: input {index} does not require grad")
+        stop[tensor.node] = None
+    return stop
 
 
 def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
@@ -437,21 +443,30 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `outputs` for `inputs`, returned instead of accumulated.
 
-    Only the tape between them is replayed (and freed, unless `retain_graph`). Raises
-    AutogradError when an input needs no gradient, or is unused and `allow_unused` is off.
+    Only the tape between them is replayed (and freed, unless `retain_graph`). An unused input has
+    the gradient None with `allow_unused`, zeros with `materialize_grads`; `only_inputs` changes
+    nothing, as in torch. Raises AutogradError when an input needs no gradient, or is unused without
+    either, and OnefoldNotImplementedError for `is_grads_batched`.
     """
+    if is_grads_batched:
+        raise OnefoldNotImplementedError(
+            "autograd.grad: is_grads_batched=True is not supported; call grad once for each row "
+            "of grad_outputs with retain_graph=True, or use onefold.func.vmap of onefold.func.vjp"
+        )
     outs, ins = _listed(outputs), _listed(inputs)
-    stop: dict[Edge, Tensor | None] = {}
-    for index, tensor in enumerate(ins):
-        if tensor.node is None:
-            raise AutogradError(f"autograd.grad: input {index} does not require grad")
-        stop[tensor.node] = None
+    stop = _edges(ins, "autograd.grad")
     _run(outs, _gradients(grad_outputs, len(outs)), retain_graph, create_graph, stop)
     found = tuple(stop[tensor.node] for tensor in ins if tensor.node is not None)
+    if materialize_grads:
+        pairs = zip(ins, found, strict=True)
+        return tuple([tensor_ops.zeros_like(x) if dx is None else dx for x, dx in pairs])
     unused = [index for index, gradient in enumerate(found) if gradient is None]
     if unused and not allow_unused:
         raise AutogradError(

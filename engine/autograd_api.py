@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from . import (
+    anomaly as anomaly_mode,
+    autograd_function as function,
     functional_autograd as functional,
     grad_attributes as _leaves,  # noqa: F401  (importing it gives tensors their methods)
+    grad_mode,
     saved_tensors as graph,
 )
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .autograd import backward_all as backward, grad
 from .autograd_function import Function
 from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .gradcheck import gradcheck
 
 __all__ = [
     "Function",
+    "anomaly_mode",
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "function",
     "functional",
     "grad",
+    "grad_mode",
+    "gradcheck",
     "graph",
     "inference_mode",
     "is_anomaly_enabled",
@@ -26,3 +34,5 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+__path__: list[str] = []  # import_paths.py leads to what is below it

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
 from .argument_types import Layout
-from .autograd_tape import Node, Output, Packed, saved_hooks
+from .autograd_tape import Edge, Node, Output, Packed, saved_hooks
 from .global_mode import OwnDevice
 from .meta import Meta
-from .op import Arg, Needs
+from .op import Arg, Gradients, Needs, Op
 from .sbp import without_partial
 from .tensor import Tensor, from_shards, tensor_ops
 from .views import Detach, base_of, link, stand_in
@@ -152,8 +153,61 @@ class _FromFunction(Detach):
 _FROM_FUNCTION = _FromFunction()
 
 
+class _Once(Op):
+    """The gradient of a gradient that has none."""
+
+    name = "once_differentiable"
+
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
+        raise AutogradError(
+            "trying to differentiate twice a function that was marked with @once_differentiable. "
+            "Write its backward with functions of onefold, and leave the mark out"
+        )
+
+
+_ONCE = _Once()
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark the backward of a Function that is not differentiated itself (a decorator).
+
+    Raises AutogradError where its gradients would be.
+
+    Example::
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, dy): ...
+    """
+
+    @wraps(backward)
+    def once(ctx: Context, *grads: object) -> object:
+        with interpreter.grad_mode(False):
+            found = backward(ctx, *grads)
+        edges = tuple([dy.node for dy in grads if isinstance(dy, Tensor) and dy.node is not None])
+        if not interpreter.is_grad_enabled() or not edges:
+            return found
+        several = found if isinstance(found, tuple) else (found,)
+        marked = tuple([_marked(each, edges) for each in several])
+        return marked if isinstance(found, tuple) else marked[0]
+
+    return once
+
+
+def _marked(gradient: object, edges: tuple[Edge, ...]) -> object:
+    """A gradient as made of these edges by what has no gradient."""
+    if not isinstance(gradient, Tensor):
+        return gradient
+    marked = _own(gradient)
+    marked.node = Node(_ONCE, edges, (), None, gradient.meta)
+    return marked
+
+
 class Function:
     """The base of user-defined operations with a gradient; forward and backward are static methods.
+
+    Where there is a static `setup_context(ctx, inputs, output)`, forward gets the inputs only, and
+    what backward needs is kept there.
 
     >>> import onefold as flow
     >>> class Cube(flow.autograd.Function):
@@ -176,6 +230,10 @@ class Function:
         raise NotImplementedError("an autograd.Function needs a static forward(ctx, *args)")
 
     @staticmethod
+    def setup_context(ctx: Arg, inputs: tuple[Arg, ...], output: Arg) -> None:
+        raise NotImplementedError("an autograd.Function may have a static setup_context")
+
+    @staticmethod
     def backward(ctx: Arg, *grads: Arg) -> Arg:
         raise NotImplementedError("an autograd.Function needs a static backward(ctx, *grads)")
 
@@ -190,7 +248,11 @@ class Function:
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)
         with interpreter.grad_mode(False):
-            result = cls.forward(ctx, *args)
+            if cls.setup_context is Function.setup_context:
+                result = cls.forward(ctx, *args)
+            else:
+                result = cls.forward(*args)
+                cls.setup_context(ctx, args, result)
         if not interpreter.is_grad_enabled() or not any(ctx.needs_input_grad):
             return result
         outputs = result if isinstance(result, tuple) else (result,)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NoReturn, TypeAlias
 
 import torch
+from numpy import ndarray
 
 from ..distributed import origins
 from ..distributed.world import world
@@ -228,7 +229,8 @@ def check_tensors(what: str, *args: object) -> None:
 
 
 def _not_a_tensor(what: str, index: int, arg: object) -> OnefoldTypeError:
-    hint = " Convert it with onefold.from_torch(x)." if isinstance(arg, torch.Tensor) else ""
+    name = {torch.Tensor: "torch", ndarray: "numpy"}.get(type(arg))
+    hint = f" Convert it with onefold.from_{name}(x)." if name else ""
     return OnefoldTypeError(
         f"{what}: argument {index} must be an onefold Tensor, but got "
         f"{type(arg).__module__}.{type(arg).__qualname__}.{hint} Called at {user_line()}"

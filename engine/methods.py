@@ -25,9 +25,9 @@ OPERATORS = _operators("""
 add=add radd=add sub=sub mul=mul rmul=mul truediv=div matmul=matmul neg=neg pow=pow
 floordiv=floor_divide mod=remainder abs=abs invert=bitwise_not and=bitwise_and rand=bitwise_and
 or=bitwise_or ror=bitwise_or xor=bitwise_xor rxor=bitwise_xor lshift=bitwise_left_shift
-rshift=bitwise_right_shift eq=eq ne=ne lt=lt le=le gt=gt ge=ge getitem=getitem setitem=setitem_
-iadd=add_ isub=sub_ imul=mul_ itruediv=div_ repr=describe format=to_format bool=to_bool
-index=to_index
+rshift=bitwise_right_shift eq=equals ne=differs lt=lt le=le gt=gt ge=ge getitem=getitem
+setitem=setitem_ iadd=add_ isub=sub_ imul=mul_ itruediv=div_ repr=describe format=to_format
+bool=to_bool index=to_index
 """)
 
 # Operators that give the named tensor the result of an op.

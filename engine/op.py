@@ -300,7 +300,11 @@ def error_class(error: Exception) -> type[OnefoldError]:
 def explain(op: Op, error: Exception, args: Sequence[object], line: str) -> OnefoldError:
     """The error of one op call: the reason, then the arguments and the line of the call, once."""
     reason = str(error).split("\n")[0].removeprefix(f"{op.name}: ")
-    given = "\n".join(f"  argument {i}: {arg!r}" for i, arg in enumerate(args))
+    words = [f"argument {i}" for i in range(len(args))]
+    fields: tuple[str, ...] = getattr(op.attributes, "_fields", ())
+    if fields and len(args) > len(fields) and not getattr(op.attributes, "_field_defaults", None):
+        words[-len(fields) :] = fields  # attributes are passed in order, after the tensors
+    given = "\n".join(f"  {word}: {arg!r}" for word, arg in zip(words, args, strict=True))
     text = f"{op.name}: {reason}\n{given}\n  called at {line}"
     explained = error_class(error)(text)
     explained.raised_on = error.raised_on if isinstance(error, OnefoldError) else None

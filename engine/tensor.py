@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast, overload
 from weakref import ReferenceType
 
 import torch
-from numpy import ndarray
+from numpy import ndarray, number
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
@@ -202,6 +202,14 @@ class Tensor(TensorAttributes):
             raise OnefoldTypeError("iteration over a 0-d tensor; use item() for its value")
         return iter(names.unbind(self, 0))
 
+    def __contains__(self, element: Tensor | Number) -> bool:
+        if not isinstance(element, (Tensor, bool, int, float, complex, number)):
+            raise OnefoldRuntimeError(
+                "`in` asks a tensor for a number or Tensor among its elements, but got "
+                f"{type(element).__name__}"
+            )
+        return bool(names.any(names.eq(self, element)))
+
     __hash__ = object.__hash__
 
     # Gradients.
@@ -266,6 +274,12 @@ class Tensor(TensorAttributes):
     def __rfloordiv__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.floor_divide(other, self)
 
+    def __rlshift__(self, other: Tensor | Number) -> Tensor:
+        return tensor_ops.bitwise_left_shift(other, self)
+
+    def __rrshift__(self, other: Tensor | Number) -> Tensor:
+        return tensor_ops.bitwise_right_shift(other, self)
+
     def __rmod__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.remainder(other, self)
 
@@ -282,7 +296,16 @@ class Tensor(TensorAttributes):
         html: str | None = names.tensor_html(self)
         return html
 
+    # So that numpy leaves an operator between a number or array of its own and a tensor to us.
+    __array_priority__ = 1000
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> ndarray:
+        if self.node is not None and not self.is_lazy:
+            raise OnefoldRuntimeError(
+                f"a tensor of shape {tuple(self.shape)} that requires grad was made a numpy array, "
+                "from which no gradient flows back. Use x.detach().numpy() for its values, or a "
+                "function of onefold in the place of numpy's"
+            )
         array: ndarray = names.numpy(self)
         return array if dtype is None else array.astype(dtype)
 

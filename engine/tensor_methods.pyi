@@ -182,6 +182,7 @@ class TensorMethods:
         gradient: Tensor | None = None,
         retain_graph: builtins.bool | None = None,
         create_graph: builtins.bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
         """Add the gradients of this tensor to the `.grad` of every leaf it was made from."""
     def baddbmm(

@@ -20,18 +20,17 @@ from .sbp import broadcast, short
 from .tensor import Tensor, from_shards
 
 
-def whole(x: Tensor) -> torch.Tensor:
+def whole(
+    x: Tensor, instead: str = "Return the tensor from build() and read it outside"
+) -> torch.Tensor:
     """The logical value as one torch tensor, the same on every process.
 
     Communicates only when some process of the world does not hold it whole; then every process
-    must call it, those outside the placement too. May share memory with `x`.
+    must call it, those outside the placement too. May share memory with `x`. Raises
+    OnefoldRuntimeError in a graph, with `instead` for what a program should do there.
     """
     if interpreter.capturing():
-        raise OnefoldRuntimeError(
-            "the value of a tensor was asked for while a graph is captured, but values exist only "
-            "when the graph runs. Return the tensor from build() and read it outside. Asked for "
-            f"at {user_line()}"
-        )
+        raise no_values(instead)
     meta = x.meta
     if x.is_meta:
         raise without_data(x, f"the value of {described(x)} was asked for at {user_line()}")
@@ -46,6 +45,14 @@ def whole(x: Tensor) -> torch.Tensor:
     if here.launched and len(meta.placement.flat_ranks) < here.size:
         return _to_everyone(meta, shards)
     return shards[0]
+
+
+def no_values(instead: str) -> OnefoldRuntimeError:
+    """The error for what needs values in a graph; `instead` says what a program should do there."""
+    return OnefoldRuntimeError(
+        "the value of a tensor was asked for while a graph is captured, but values exist only "
+        f"when the graph runs. {instead}. Asked for at {user_line()}"
+    )
 
 
 def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:

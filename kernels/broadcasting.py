@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 
-def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+
+def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
     """The common shape; raises RuntimeError, as `torch.broadcast_shapes`, where there is none.
 
     >>> broadcast_shapes((2, 1), (3,), ())
-    (2, 3)
+    torch.Size([2, 3])
     """
     found = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
@@ -22,4 +24,4 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
                     f"Shape mismatch: {given} cannot be broadcast to a single shape; dims, counted "
                     "from the last, must be equal, or 1"
                 )
-    return tuple(found)
+    return torch.Size(found)

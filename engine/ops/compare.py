@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from ...errors import OnefoldTypeError
 from ...kernels import pointwise_ref as kernels
 from ..dispatch_plan import check_tensors
 from ..dispatcher import binary
-from ..names import names
-from ..op import Kernel
+from ..names import names, register_name
+from ..op import Arg, Kernel
 from ..tensor import Tensor
 from ..values import item
 from .elementwise import Operator, Settings, mixed, operator, with_number
-from .pointwise import Elementwise, register_elementwise
+from .pointwise import Elementwise, as_operands, register_elementwise
 
 
 def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Operator:
@@ -22,6 +23,25 @@ def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Operator:
     return register_elementwise(mixed(name, both, last, lambda n, x: swapped(x, n)))
 
 
+def _or_not_implemented(call: Operator, name: str, input: object, other: object) -> Arg:
+    """The comparison, or what lets Python ask the other operand, and then say that they differ."""
+    try:
+        operands = as_operands(name, input, other)
+    except OnefoldTypeError:
+        if isinstance(other, torch.Tensor):  # which has values to compare with
+            raise
+        return NotImplemented
+    return call(*operands)
+
+
+def _equality(name: str, kernel: Kernel, operator_name: str) -> Operator:
+    """A comparison whose operator (`x == None`) takes any object, where the function does not."""
+    both, last = binary(Elementwise(name, kernel)), with_number(name, kernel)
+    entries = both, last, lambda n, x: last(x, n)
+    register_name(operator_name, mixed(name, *entries, otherwise=_or_not_implemented))
+    return register_elementwise(mixed(name, *entries))
+
+
 def _combined(kernel: Kernel, linear: str = "") -> Operator:
     """Logic or bits: a number counts as a tensor of it."""
     last = kernels.number_last(kernel)
@@ -29,8 +49,8 @@ def _combined(kernel: Kernel, linear: str = "") -> Operator:
     return register_elementwise(combined)
 
 
-eq = _compared("eq", torch.eq, torch.eq)
-ne = _compared("ne", torch.ne, torch.ne)
+eq = _equality("eq", torch.eq, "equals")
+ne = _equality("ne", torch.ne, "differs")
 lt = _compared("lt", torch.lt, torch.gt)
 le = _compared("le", torch.le, torch.ge)
 gt = _compared("gt", torch.gt, torch.lt)

@@ -73,6 +73,7 @@ class Convolution(Op):
         kernel = args[1].shape[2:]
         if 0 in kernel:
             raise OnefoldRuntimeError(f"the kernel has no elements: its size is {tuple(kernel)}")
+        _check_channels(args[0].shape, args[1].shape, args[-1])
         return super().infer(*args)
 
     def deduce(
@@ -118,6 +119,21 @@ class Convolution(Op):
         dx = needs[0] and _input_grad(dy, w, x.meta, attrs)
         dw = needs[1] and _weight_grad(dy, x, tuple(w.shape), attrs)
         return dx, dw, bias and needs[2] and sum(dy, (0, *range(2, dy.ndim)))
+
+
+def _check_channels(x: Shape, w: Shape, attrs: ConvolutionAttributes) -> None:
+    """Raise OnefoldRuntimeError unless the input has the channels that the weight is for."""
+    groups = attrs.groups
+    if len(x) != len(w) or type(groups) is not int or groups < 1:
+        return  # torch has words for these
+    wanted = w[0] if attrs.transposed else w[1] * groups
+    if x[1] != wanted:
+        kind = "transposed=1" if attrs.transposed else f"groups={groups}"
+        raise OnefoldRuntimeError(
+            f"Given {kind}, weight of size {list(w)}, expected input{list(x)} to have {wanted} "
+            f"channels, but got {x[1]} channels instead. Channels are dim 1 of a batch (dim 0 of a "
+            f"single input): give an input with {wanted}, or make the layer with in_channels={x[1]}"
+        )
 
 
 def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

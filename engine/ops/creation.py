@@ -270,10 +270,7 @@ def tensor(
         if device is None and placement is None:
             device = value.device
     else:
-        try:
-            value = torch.tensor(data, dtype=dtype, device="cpu")
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise OnefoldTypeError(f"tensor(data): {error} (got {type(data).__name__})") from error
+        value = _from_nested(data, dtype)
 
     def maker(box: Box, on: torch.device) -> torch.Tensor:
         part = value
@@ -293,6 +290,39 @@ def tensor(
         sbp=sbp,
         requires_grad=requires_grad,
     )
+
+
+def _from_nested(data: object, dtype: torch.dtype | None) -> torch.Tensor:
+    """A torch tensor of numbers in nested lists, which may be tensors of one element."""
+    try:
+        return torch.tensor(data, dtype=dtype, device="cpu")
+    except (ValueError, TypeError, RuntimeError) as error:
+        if not _holds_tensor(data):
+            told = f"tensor(data): {error} (got {type(data).__name__})"
+            raise OnefoldTypeError(told) from error
+    plain = _in_torch(data)
+    try:
+        return torch.tensor(plain, dtype=dtype, device="cpu")
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise OnefoldTypeError(
+            f"tensor(data): {error} (got {type(data).__name__}). To join tensors of several "
+            "elements, use onefold.stack(...) or onefold.cat(...)"
+        ) from error
+
+
+def _holds_tensor(data: object, dims: int = 64) -> bool:
+    """Whether nested lists of at most so many dims, of which torch has 64, hold one of ours."""
+    if isinstance(data, list | tuple):
+        return dims > 0 and any(_holds_tensor(each, dims - 1) for each in data)
+    return isinstance(data, Tensor)
+
+
+def _in_torch(data: object) -> object:
+    if isinstance(data, list | tuple):
+        return [_in_torch(each) for each in data]
+    if isinstance(data, Tensor):
+        return whole(data, "Join tensors with onefold.stack or onefold.cat there")
+    return data
 
 
 # Ranges.

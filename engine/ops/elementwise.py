@@ -174,6 +174,10 @@ def operator(
     )
 
 
+def _with_operands(call: Operator, name: str, input: object, other: object) -> Tensor:
+    return call(*as_operands(name, input, other))
+
+
 def mixed(
     name: str,
     both: Callable[[Tensor, Tensor], Tensor],
@@ -181,11 +185,13 @@ def mixed(
     number_first: Callable[[Number, Tensor], Tensor],
     linear_if: NumberPredicate | None = None,
     second: str = "other",
+    otherwise: Callable[[Operator, str, object, object], Tensor] = _with_operands,
 ) -> Operator:
     """The public function over its entries for two tensors and for a number on either side.
 
     `second` is the name of its second parameter. Before a number that does not suit, by
-    `linear_if`, the partial axes of the tensor are reduced.
+    `linear_if`, the partial axes of the tensor are reduced. `otherwise` is called with the function
+    and its name for other operands.
     """
 
     def call(input: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -200,7 +206,7 @@ def mixed(
             if linear_if is not None and input.meta.partial:
                 input = without_partials_unless(linear_if, input, other)
             return number_last(input, other)
-        return call(*as_operands(name, input, other))
+        return otherwise(call, name, input, other)
 
     call.__name__ = call.__qualname__ = name
     # The parameter gets another name, rather than a function in between, which would take time.

@@ -204,7 +204,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
             raise OnefoldRuntimeError(
                 "Can not infer total number of classes from empty tensor; give num_classes"
             )
-        num_classes = int(whole(input).max()) + 1
+        num_classes = int(whole(input, "Give num_classes").max()) + 1
     if num_classes < 1:
         raise OnefoldRuntimeError(f"num_classes should be positive, but got {num_classes}")
     return _one_hot(input, num_classes)

@@ -266,7 +266,11 @@ def repeat_interleave(
         if repeats < 0:
             raise OnefoldRuntimeError(f"Repeats must be non-negative, but got {repeats}")
         return _repeat_interleave(input, repeats, dim)
-    counts = whole(repeats)
+    counts = whole(
+        repeats,
+        "The size of the result depends on them: make an index outside build(), with "
+        "repeat_interleave(arange(n), repeats), and use index_select(x, dim, index) inside",
+    )
     size = input.shape[dim]
     if counts.ndim > 1 or (counts.numel() != 1 and counts.numel() != size):
         raise ShapeError(

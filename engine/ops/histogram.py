@@ -8,14 +8,17 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
+from .. import interpreter
 from ..argument_types import Dims
 from ..names import register_function
 from ..tensor import Tensor
-from ..values import whole
+from ..values import no_values, whole
 from .creation import zeros
 from .gather import scatter_add
 from .index_parsing import like_index
 from .like import ones_like, whole_beside
+
+_OUTSIDE = "Call histogramdd() outside build()"
 
 
 @register_function
@@ -41,6 +44,11 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise OnefoldRuntimeError(
             f"bincount: weights must have the input's shape {tuple(input.shape)}, but have "
             f"{tuple(weights.shape)}"
+        )
+    if interpreter.capturing():
+        raise no_values(
+            "The length of the result depends on them: where the numbers are below some n, count "
+            "with zeros(n).index_add_(0, index, ones), or call bincount() outside build()"
         )
     least, most = (int(input.min()), int(input.max())) if input.numel() else (0, -1)
     if least < 0:
@@ -68,12 +76,12 @@ def histogramdd(
     """
     given: Any = bins
     if not isinstance(bins, int):
-        given = [whole(part) if isinstance(part, Tensor) else part for part in bins]
+        given = [whole(part, _OUTSIDE) if isinstance(part, Tensor) else part for part in bins]
     counts, found = torch.histogramdd(
-        whole(input),
+        whole(input, _OUTSIDE),
         given,
         range=range,
-        weight=None if weight is None else whole(weight),
+        weight=None if weight is None else whole(weight, _OUTSIDE),
         density=density,
     )
     return like_index(counts, input), tuple(like_index(part, input) for part in found)

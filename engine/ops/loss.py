@@ -167,7 +167,7 @@ class _SameShape(Elementwise):
         return super().infer(*args)
 
 
-_bits = binary(_SameShape("bit_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp))
+_bits = binary(_SameShape("binary_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp))
 
 
 @register_function
@@ -192,7 +192,7 @@ def _logits_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, t: Tensor) -> Grad
 
 _logits = binary(
     _SameShape(
-        "bit_cross_entropy_with_logits", elementwise.bit_cross_entropy_with_logits, _logits_vjp
+        "binary_cross_entropy_with_logits", elementwise.bit_cross_entropy_with_logits, _logits_vjp
     )
 )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from ...errors import OnefoldTypeError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
 from ..meta import Meta, Shape
@@ -67,6 +67,17 @@ class Norm(NormOp):
         self.name = "layer_norm" if centred else "rms_norm"
         self.kernel = kernels.layer_norm if centred else kernels.rms_norm
         self.centred = centred
+
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        x, attrs = args[0], args[-1]
+        found, wanted = list(x.shape), list(attrs.shape)
+        if wanted and found[-len(wanted) :] != wanted:
+            sizes = ", ".join(map(str, wanted))
+            raise OnefoldRuntimeError(
+                f"Given normalized_shape={wanted}, expected input with shape [*, {sizes}], but got "
+                f"input of size {found}"
+            )
+        return super().infer(*args)
 
     def deduce(
         self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes

@@ -20,6 +20,7 @@ from ..op import Arg, Gradients, Kernel, NoAttributes, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, add_inplace_method, add_method
+from ..values import from_torch
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., object])
@@ -212,14 +213,16 @@ def exact(value: NumberLike | None) -> Exact:
 
 
 def as_operands(name: str, input: object, other: object) -> tuple[Operand, Operand]:
-    """The operands with numpy's numbers made Python's.
+    """The operands with numpy's numbers made Python's, and an array beside a tensor a tensor.
 
     Raises OnefoldTypeError unless one operand is a tensor and the other a tensor or a number.
     """
     operands: list[Operand] = []
-    for index, operand in enumerate((input, other)):
+    for index, operand in enumerate(_without_array(name, input, other)):
         if isinstance(operand, np.number):
             operand = operand.item()
+        elif isinstance(operand, np.bool_):
+            operand = float(operand)  # as torch takes it
         if not isinstance(operand, (Tensor, *NUMBERS)):
             raise OnefoldTypeError(
                 f"{name}: argument {index} must be an onefold Tensor or a number, but got "
@@ -233,3 +236,31 @@ def as_operands(name: str, input: object, other: object) -> tuple[Operand, Opera
             f"{other!r}. Called at {user_line()}"
         )
     return operands[0], operands[1]
+
+
+def _without_array(name: str, input: object, other: object) -> tuple[object, object]:
+    """The operands, where an array beside a local tensor is a tensor too.
+
+    Both then have the dtype that numpy's own operator gives, since torch leaves the work to that.
+    """
+    if isinstance(input, Tensor) and isinstance(other, np.ndarray) and input.is_local:
+        return _together(name, input, other) or (input, other)
+    if isinstance(other, Tensor) and isinstance(input, np.ndarray) and other.is_local:
+        found = _together(name, other, input)
+        return (input, other) if found is None else (found[1], found[0])
+    return input, other
+
+
+def _together(name: str, x: Tensor, array: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    """A tensor and an array as tensors of one dtype; None for an array that can be no tensor."""
+    try:
+        value = torch.as_tensor(array)
+    except (TypeError, ValueError):
+        return None
+    dtype = torch.promote_types(x.dtype, value.dtype)
+    if x.dtype is not torch.bfloat16:  # which numpy does not have
+        kinds = [torch.empty(0, dtype=each).numpy().dtype for each in (x.dtype, value.dtype)]
+        dtype = torch.from_numpy(np.empty(0, np.result_type(*kinds))).dtype
+    if name == "true_divide" and not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.float64
+    return names.cast(x, dtype), from_torch(value.to(x.meta.device, dtype))

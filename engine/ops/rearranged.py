@@ -13,7 +13,7 @@ from .cast import clone
 from .data_movement import unpack
 from .dims import diag_embed
 from .getitem import index_put
-from .index_parsing import like_indices
+from .index_parsing import ONLY_OUTSIDE, like_indices
 from .reduce import sum
 from .view import reshape
 
@@ -66,5 +66,5 @@ def unique_consecutive(
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """
-    found = torch.unique_consecutive(whole(input), return_inverse, return_counts, dim)
+    found = torch.unique_consecutive(whole(input, ONLY_OUTSIDE), return_inverse, return_counts, dim)
     return like_indices(found, input)

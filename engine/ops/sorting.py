@@ -20,7 +20,7 @@ from .argreduce import ValuesAndIndices
 from .data_movement import all_but
 from .dims import squeeze
 from .gather import add_at
-from .index_parsing import like_indices
+from .index_parsing import ONLY_OUTSIDE, like_indices
 from .result_shapes import REALS, are_bools, is_dim
 
 
@@ -183,5 +183,5 @@ def unique(
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """
-    found = torch.unique(whole(input), sorted, return_inverse, return_counts, dim)
+    found = torch.unique(whole(input, ONLY_OUTSIDE), sorted, return_inverse, return_counts, dim)
     return like_indices(found, input)

@@ -256,3 +256,65 @@ def test_what_a_function_must_have(world):
 
     with pytest.raises(OnefoldTypeError, match="save_for_backward keeps Tensors and None"):
         Half.apply(x)
+
+
+def modern(base, lib):
+    class Power(base):
+        @staticmethod
+        def forward(x, factor):
+            y = x**3 * factor
+            return y, x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, ctx.factor = inputs
+            ctx.save_for_backward(x, output[0])
+
+        @staticmethod
+        def backward(ctx, dy, dz):
+            x, y = ctx.saved_tensors
+            assert ctx.needs_input_grad == (True, False)
+            assert (y == x**3 * ctx.factor).all()
+            return dy * 3 * x * x * ctx.factor + dz * 2, None
+
+    return Power
+
+
+@pytest.mark.parametrize("sbp", [None, "(S0)"])
+def test_setup_context(sbp, world):
+    found = []
+    ours, theirs = leaves(sbp)
+    for function, x in zip(both(modern), (ours, theirs), strict=True):
+        grad = flow.autograd.grad if x is ours else torch.autograd.grad
+        y, z = function.apply(x, 2.0)
+        (first,) = grad((y * z).sum(), x, create_graph=True)
+        (second,) = grad((first * first).sum(), x)
+        found.append([y.detach(), first.detach(), second])
+    for mine, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(value_of(mine), wanted)
+
+
+def test_once_differentiable(world):
+    def body(base, lib):
+        class Square(base):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+
+            @staticmethod
+            @lib.autograd.function.once_differentiable
+            def backward(ctx, dy):
+                """The gradient."""
+                return dy * 2 * ctx.saved_tensors[0]
+
+        return Square
+
+    for function, x, lib in zip(both(body), leaves(None), (flow, torch), strict=True):
+        assert function.backward.__doc__ == "The gradient."
+        function.apply(x).sum().backward()
+        assert x.grad.tolist() == [1.0, -2.0, 4.0]
+        (first,) = lib.autograd.grad((function.apply(x) * x).sum(), x, create_graph=True)
+        assert first.tolist() == [0.75, 3.0, 12.0] and first.requires_grad
+        with pytest.raises(RuntimeError, match="twice a function that was marked with @once"):
+            first.sum().backward()

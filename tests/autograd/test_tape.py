@@ -214,6 +214,39 @@ def test_grad_of_the_same_input_twice_and_of_itself(world):
     assert flow.autograd.grad(z, z)[0].item() == 1.0
 
 
+def test_backward_into_some_inputs(world):
+    found = []
+    for module in (torch, flow):
+        w, b = (module.tensor([value], requires_grad=True) for value in (3.0, 1.0))
+        called = []
+        for x in (w, b):
+            x.register_post_accumulate_grad_hook(lambda x, called=called: called.append(x.item()))
+        h = w * 2 + b
+        (h * h).sum().backward(inputs=[w, h], retain_graph=True)
+        assert b.grad is None
+        h.sum().backward(inputs=b)
+        h = w * b
+        module.autograd.backward([h], [module.ones(1)], inputs=(w,))
+        found.append([w.grad.item(), b.grad.item(), called])
+        with pytest.raises(RuntimeError, match="cannot be empty"):
+            (w * 2).backward(inputs=[])
+        with pytest.raises(RuntimeError):
+            (w * 2).backward(inputs=[w, module.ones(1)])
+    assert found[0] == found[1] == [29.0, 1.0, [3.0, 1.0, 3.0]]
+
+
+def test_the_options_of_grad(world):
+    for module in (torch, flow):
+        w, b = (module.tensor([value], requires_grad=True) for value in (3.0, 1.0))
+        y = (w * w).sum()
+        assert module.autograd.grad(y, w, None, True, False, True)[0].item() == 6.0
+        assert module.autograd.grad(y, [w], only_inputs=True, retain_graph=True)[0].item() == 6.0
+        zero = module.autograd.grad(y, [w, b], materialize_grads=True)[1]
+        assert zero.tolist() == [0.0]
+    with pytest.raises(NotImplementedError, match=r"autograd\.grad: is_grads_batched"):
+        flow.autograd.grad(w.sum(), w, is_grads_batched=True)
+
+
 def test_unused_inputs(world):
     x, y = make("(S0)"), make("(S0)")
     with pytest.raises(AutogradError, match="input 1 was not used"):

@@ -253,6 +253,42 @@ def test_scalars_and_nested_data(world):
     assert flow.tensor(np.float64(2)).dtype == torch.float64
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # by torch
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda t: [t(1.0), t(2.0)],
+        lambda t: (t(1), 2.5),
+        lambda t: [[t(1), 2], [3, t(4)]],
+        lambda t: [t([1.0]), t([2.0])],
+        lambda t: [t(1.0, dtype=torch.float64), 2],
+        lambda t: [t(1.0, requires_grad=True)],
+        lambda t: [t(True), t(False)],
+        lambda t: [t(1j), 1.0],
+        lambda t: [t(3, dtype=torch.int32)],
+    ],
+)
+def test_lists_of_tensors_of_one_element(data, world):
+    for name in ("tensor", "as_tensor"):
+        found = getattr(flow, name)(data(flow.tensor))
+        wanted = getattr(torch, name)(data(torch.tensor))
+        assert found.dtype == wanted.dtype and found.tolist() == wanted.tolist()
+        assert not found.requires_grad
+    assert flow.tensor([flow.tensor(1)], dtype=flow.float64).dtype is torch.float64
+
+
+def test_lists_of_tensors_that_are_no_numbers(world):
+    p = flow.placement("cpu", [0, 1])
+    x = flow.tensor(3.0, placement=p, sbp=flow.sbp.broadcast)
+    assert flow.tensor([x, 1.0], placement=p, sbp=flow.sbp.split(0)).tolist() == [3.0, 1.0]
+    with pytest.raises(OnefoldTypeError, match=r"only one element.*onefold\.stack"):
+        flow.tensor([flow.ones(2), flow.ones(2)])
+    endless = []
+    endless.append(endless)
+    with pytest.raises(OnefoldTypeError, match="too many dimensions"):
+        flow.tensor(endless)
+
+
 def test_requires_grad(world):
     p = flow.placement("cpu", [0, 1])
     x = flow.randn(4, placement=p, sbp=flow.sbp.split(0), requires_grad=True)

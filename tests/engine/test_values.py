@@ -20,8 +20,8 @@ def test_reading_gives_the_logical_value(sbp, world):
     data = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
     x = split(data, sbp, requires_grad=True)
     assert x.numpy().tolist() == x.tolist() == data
-    assert x.to_torch().tolist() == data and np.asarray(x).tolist() == data
-    assert np.asarray(x, dtype=np.int32).dtype == np.int32
+    assert x.to_torch().tolist() == data and np.asarray(x.detach()).tolist() == data
+    assert np.asarray(x.detach(), dtype=np.int32).dtype == np.int32
     assert x[2, 1].item() == float(x[2, 1]) == 8.0
     assert int(x[2, 1]) == 8 and bool(x[2, 1]) is True
 

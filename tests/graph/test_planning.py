@@ -274,7 +274,7 @@ READS = {
     "nonzero": lambda x: x.nonzero(),
     "numpy of a local one": lambda x: flow.ones(3).numpy(),
     "torch of a local one": lambda x: flow.ones(3).to_torch(),
-    "array": lambda x: torch.tensor(x.__array__()),
+    "array": lambda x: torch.tensor(x.detach().__array__()),
     "save": lambda x: flow.save(x, BytesIO(), global_dst_rank=0),
     "save a local one": lambda x: flow.save({"x": flow.ones(3)}, BytesIO()),
     "checkpoint": lambda x: flow.checkpoint.save("never", {"x": x}, 1),

@@ -17,4 +17,4 @@ def test_as_torch(shapes):
         with pytest.raises(RuntimeError, match="cannot be broadcast to a single shape"):
             broadcast_shapes(*shapes)
     else:
-        assert broadcast_shapes(*shapes) == tuple(wanted)
+        assert broadcast_shapes(*shapes) == wanted

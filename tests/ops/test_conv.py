@@ -51,3 +51,20 @@ def test_errors():
     for call in calls:
         with pytest.raises(OnefoldError):
             call()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "groups", "text"),
+    [
+        ("conv2d", (6, 3, 3, 3), 1, "groups=1, .* to have 3 channels, but got 4 .*in_channels=4"),
+        ("conv2d", (6, 3, 3, 3), 2, "groups=2, .* to have 6 channels, but got 4 channels instead"),
+        ("conv_transpose2d", (6, 3, 3, 3), 2, "transposed=1, .* to have 6 channels, but got 4 "),
+    ],
+)
+def test_a_wrong_number_of_channels_is_told_as_torch_does(name, shape, groups, text):
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(shape)
+    with pytest.raises(RuntimeError) as theirs:
+        getattr(torch, name)(x, w, groups=groups)
+    with pytest.raises(OnefoldError, match=text) as ours:
+        getattr(names, name)(make_local(x), make_local(w), groups=groups)
+    assert str(theirs.value) in str(ours.value) and "\n  groups: " in str(ours.value)

@@ -104,6 +104,8 @@ def test_errors():
         names.huber_loss(x, x, delta=0.0)
     with pytest.raises(OnefoldValueError, match="different to the input size"):
         names.binary_cross_entropy(x, make_local(torch.randn(3)))
+    with pytest.raises(RuntimeError, match=r"^binary_cross_entropy: all elements of input should"):
+        names.binary_cross_entropy(make_local(torch.ones(2) * 2), make_local(torch.ones(2)))
     with pytest.raises(ValueError, match="batch"):
         names.cross_entropy(x, make_local(torch.tensor([0, 1, 2])))
     assert issubclass(OnefoldIndexError, IndexError)

@@ -89,6 +89,11 @@ def test_errors():
     for call in calls:
         with pytest.raises(OnefoldError):
             call()
+    for name in ("layer_norm", "rms_norm"):
+        with pytest.raises(
+            OnefoldError, match=r"shape \[\*, 2, 5\], but got input of size \[2, 6\]"
+        ):
+            getattr(names, name)(x, (2, 5))
 
 
 @pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)", "(S2)", "(P)"])

@@ -1,0 +1,60 @@
+"""The gradients that a program gives: with which backward starts, or that it sets."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import (
+    AutogradError,
+    MixedTensorsError,
+    OnefoldTypeError,
+    PlacementError,
+    ShapeError,
+)
+from .names import names
+from .tensor import Tensor, tensor_ops
+
+
+def seed_of(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
+    """The gradient with which backward starts at `output`."""
+    if output.node is None:
+        raise AutogradError(
+            f"element {index} of tensors does not require grad and does not have a grad_fn: "
+            "nothing that made this tensor requires grad. Set requires_grad=True on an input, or "
+            "check that it was not computed under no_grad()."
+        )
+    if gradient is None:
+        if output.meta.numel != 1:
+            raise AutogradError(
+                "grad can be implicitly created only for scalar outputs, but this tensor has "
+                f"shape {tuple(output.shape)}; pass gradient=, or reduce it with sum() or mean() "
+                "first."
+            )
+        return tensor_ops.ones_like_whole(output)
+    check_gradient(output, gradient, "gradient")
+    return gradient if gradient.dtype == output.dtype else names.cast(gradient, output.dtype)
+
+
+def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:
+    """Raise unless `gradient` can be a gradient of `tensor`: a Tensor of its shape and ranks."""
+    if type(gradient) is Tensor and gradient.meta is tensor.meta:
+        return
+    if not isinstance(gradient, Tensor):
+        found = "torch.Tensor" if isinstance(gradient, torch.Tensor) else type(gradient).__name__
+        raise OnefoldTypeError(f"{what} must be an onefold Tensor, but got {found}")
+    if gradient.shape != tensor.shape:
+        raise ShapeError(
+            f"{what} must have the shape of the tensor: the tensor is {tuple(tensor.shape)}, "
+            f"the gradient {tuple(gradient.shape)}"
+        )
+    if gradient.is_global != tensor.is_global:
+        raise MixedTensorsError(
+            f"{what} must be local or global as the tensor is: the tensor is {tensor.meta!r}, the "
+            f"gradient {gradient.meta!r}; convert it with to_global or to_local"
+        )
+    if gradient.meta.placement is not tensor.meta.placement:
+        raise PlacementError(
+            f"Expected all tensors to be on the same placement, but found at least two placements: "
+            f"the tensor is on {tensor.meta.placement!r}, the {what} on "
+            f"{gradient.meta.placement!r}; move it with to_global(placement=...)"
+        )
