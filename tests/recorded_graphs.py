@@ -1,9 +1,12 @@
 """A stand-in for CUDA's stream capture on the CPU: what was captured runs again, into its results.
 
 As with CUDA graphs, results lie at fixed addresses, and what is there of an earlier replay is lost.
+For what is no op of torch: kernels of Triton, and communication.
 """
 
 from contextlib import nullcontext
+
+from recorded_ops import distinct, spoil
 
 from onefold.graph.cuda_graphs import stream_capture
 from onefold.kernels import staging
@@ -50,18 +53,6 @@ class Recorder:
 
     def finished(self, device):
         return lambda: True
-
-
-def distinct(x):
-    """The elements of a tensor that lie at different places."""
-    for dim, step in enumerate(x.stride()):
-        x = x.narrow(dim, 0, 1) if step == 0 and x.shape[dim] else x
-    return x
-
-
-def spoil(x):
-    """Fill a tensor with values that nothing computes."""
-    distinct(x).fill_(float("nan") if x.is_floating_point() or x.is_complex() else True)
 
 
 def recording(monkeypatch):
