@@ -3,4 +3,4 @@
 Written by `make stubs`; do not edit.
 """
 
-from .engine.ops.signal import windows as windows
+from .engine.ops.signal import *

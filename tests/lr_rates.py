@@ -11,6 +11,20 @@ theirs = torch.optim.lr_scheduler
 STEPS = 30
 
 
+class Train(flow.nn.Graph):
+    """A training step of a model whose schedule the graph steps."""
+
+    def __init__(self, model, optimizer, scheduler):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer, lr_sch=scheduler)
+
+    def build(self, x):
+        loss = self.model(x).sum()
+        loss.backward()
+        return loss
+
+
 def sgd(*base_lrs):
     """An optimizer with one group for each base rate."""
     return flow.optim.SGD(

@@ -418,11 +418,9 @@ def root_line(name):
 def path_stub(path):
     """The stub of an import path that leads to another module (import_paths.py)."""
     module = import_module(f"onefold.{path}")
-    kept = {name for name, value in vars(module).items() if callable(value) and name[0] != "_"}
     package = f"onefold.{path}".rpartition(".")[0]
-    names = ", ".join(f"{name} as {name}" for name in sorted(vars(module).get("__all__", kept)))
     doc = HEADER.format(inspect.cleandoc(module.__doc__).splitlines()[0])
-    return f"{doc}\nfrom {relative(module.__name__, package)} import {names}\n"
+    return f"{doc}\nfrom {relative(module.__name__, package)} import *\n"
 
 
 def root_stub():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from lr_rates import group_rates, ours, sgd, theirs
+from lr_rates import Train, group_rates, ours, sgd, theirs
 
 import onefold as flow
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -87,17 +87,6 @@ def test_training_with_a_schedule_is_torchs(world):
 
 
 def test_a_graph_steps_the_schedule(world):
-    class Train(flow.nn.Graph):
-        def __init__(self, model, optimizer, scheduler):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(optimizer, lr_sch=scheduler)
-
-        def build(self, x):
-            loss = self.model(x).sum()
-            loss.backward()
-            return loss
-
     model = flow.nn.Linear(2, 1, bias=False)
     start = model.weight.numpy().copy()
     optimizer = flow.optim.SGD(model.parameters(), lr=1.0)

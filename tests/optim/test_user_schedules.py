@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from lr_rates import Train
 
 import onefold as flow
 from onefold.errors import OnefoldNotImplementedError, OnefoldTypeError
@@ -127,17 +128,6 @@ def test_oneflows_form_is_a_schedule():
 
 @pytest.mark.parametrize("index", range(4))
 def test_in_a_graph(index, world):
-    class Train(flow.nn.Graph):
-        def __init__(self, model, optimizer, scheduler):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(optimizer, lr_sch=scheduler)
-
-        def build(self, x):
-            loss = self.model(x).sum()
-            loss.backward()
-            return loss
-
     seen = []
     for graph in (False, True):
         model = flow.nn.Linear(2, 1, bias=False)
