@@ -27,12 +27,13 @@ from onefold.graph.passes.in_place import InPlace
 from onefold.kernels import gather_scatter_ref
 from onefold.kernels.gpu.gather import scatter_gather
 from onefold.kernels.gpu.launch import jit_kernel
+from onefold.kernels.gpu.launch.trace_cache import TRACED_AFTER
 from onefold.kernels.gpu.reduce import cross_entropy_kernels
 
 GOAL_US = 8.0
 MANY = 100  # tensors that one step of an optimizer updates
 SIZE = 64
-WARM = 10  # calls, of which the second makes the plan
+WARM = 2 * TRACED_AFTER  # calls, after which all are replayed
 
 Calls = dict[str, tuple[Callable[[], object], Callable[[], object]]]
 

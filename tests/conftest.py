@@ -12,7 +12,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
     from onefold.kernels.gpu.launch import trace_cache
 
-    trace_cache.AT_ONCE = True  # so that what is called once is replayed, too
+    trace_cache.TRACED_AFTER = 0  # so that what is called once is replayed, too
     scalar_probes.apply()
 
 from onefold.distributed.world import virtual_world

@@ -49,7 +49,7 @@ def launched(monkeypatch):
     made = Form()
     for module in (jit_kernel, trace_cache, inline_cache):
         monkeypatch.setattr(module, "INTERPRETED", False)
-    monkeypatch.setattr(trace_cache, "AT_ONCE", False)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 1)
     monkeypatch.setattr(jit_kernel, "driver_functions", lambda: (lambda: made.current, lambda _: 7))
     monkeypatch.setattr(Kernel, "_compile", lambda kernel, grid, *_: made)
     monkeypatch.setattr(_kernel, "_compiled", {})
@@ -274,7 +274,7 @@ def test_ops_are_replayed(name, monkeypatch):
         monkeypatch.setattr(module, "INTERPRETED", False)
     for owner, attribute, result in host_path.stand_ins():
         monkeypatch.setattr(owner, attribute, lambda *_, result=result: result)
-    monkeypatch.setattr(trace_cache, "AT_ONCE", False)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 1)
     monkeypatch.setenv("ONEFOLD_KERNELS", "triton")
     launches = []
     monkeypatch.setattr(host_path.Nothing, "run", lambda *args: launches.append(args))

@@ -42,7 +42,7 @@ def added(x, y):
 def calls(monkeypatch):
     """How often a function was called as it is, which each call of `counted` is."""
     found = []
-    monkeypatch.setattr(trace_cache, "AT_ONCE", False)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 1)
     return found
 
 
@@ -121,7 +121,7 @@ def test_results_that_are_views(calls):
 
 
 def test_layouts_and_values_are_told_apart(monkeypatch):
-    monkeypatch.setattr(trace_cache, "AT_ONCE", True)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 0)
 
     def filled(x, value):
         seen.append(repr(value))
@@ -387,7 +387,7 @@ def test_kernels_of_a_model_are_noted(monkeypatch):
         return recorded[-1]
 
     monkeypatch.setattr(trace_cache, "_recorded", record)
-    monkeypatch.setattr(trace_cache, "AT_ONCE", True)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 0)
     x, w = torch.rand(4, 8), torch.rand(8)
     for reference, args in [
         (torch.add, (x, w)),
@@ -548,7 +548,7 @@ def test_results_in_the_memory_of_an_argument(place, takes_out, monkeypatch):
 
     A kernel that cannot put its result there allocates it.
     """
-    monkeypatch.setattr(trace_cache, "AT_ONCE", False)
+    monkeypatch.setattr(trace_cache, "TRACED_AFTER", 1)
     monkeypatch.setenv("ONEFOLD_KERNELS", "triton")
     monkeypatch.setattr(select, "takes_out", lambda kernel: takes_out)
     add = select.triton_kernel(torch.add)

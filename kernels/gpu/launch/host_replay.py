@@ -11,8 +11,11 @@ that the code is a function such as
         x2 = empty(*layout2)
         a2 = x2.data_ptr()
         s = stream(device)
-        run0(4, 1, 1, s, form0, data0, None, None, None, a0, a1, a2, 4096, 1024)
+        run0(i0, j0, k0, s, form0, data0, None, None, None, a0, a1, a2, v0_3, v0_4)
         return x2
+
+Its numbers are global names, not text, so that the text is the same for other shapes: Python takes
+longer to compile it than all the rest of a trace takes.
 """
 
 from __future__ import annotations
@@ -240,19 +243,21 @@ class Replay:
             bits = " | ".join(f"a{number}" for number in range(self.given))
             yield f"if ({bits}) & {ALIGNMENT - 1}" + otherwise
         yield from self._runs(values, forms)
-        found = ", ".join(map(self._found, self.results))
+        found = ", ".join(
+            "None" if place is None else self._found(place, f"result{i}", values)
+            for i, place in enumerate(self.results)
+        )
         yield f"return ({found},)" if self.several else f"return {found}"
 
-    def _found(self, place: MemoryRef | None) -> str:
-        """The tensor at a place as text."""
-        if place is None:
-            return "None"
-        name = f"x{place.source}"
+    def _found(self, place: MemoryRef, name: str, values: dict[str, Any]) -> str:
+        """The tensor at a place as text; the names of its layout begin with `name`."""
+        x = f"x{place.source}"
         if place == self.places[place.source]:
-            return name
-        start = place.offset // place.dtype.itemsize
-        at = f"{name}.storage_offset() + {start}" if place.source < self.given else start
-        return f"{name}.as_strided({tuple(place.shape)}, {tuple(place.strides)}, {at})"
+            return x
+        values[f"{name}_shape"], values[f"{name}_strides"] = place.shape, place.strides
+        values[f"{name}_start"] = place.offset // place.dtype.itemsize
+        at = f"{x}.storage_offset() + " if place.source < self.given else ""
+        return f"{x}.as_strided({name}_shape, {name}_strides, {at}{name}_start)"
 
     def _runs(self, values: dict[str, Any], forms: Sequence[Compiled]) -> Iterator[str]:
         left = iter(forms)
@@ -263,7 +268,8 @@ class Replay:
         for i, step in enumerate(self.steps):
             yield from self._allocations(i, read, values)
             if isinstance(step, Copy):
-                yield f"{self._found(step.target)}.copy_({self._found(step.source)})"
+                source = self._found(step.source, f"from{i}", values)
+                yield f"{self._found(step.target, f'to{i}', values)}.copy_({source})"
             elif isinstance(step, Launch):
                 yield self._launch(i, step, next(left), values)
             else:
@@ -285,8 +291,9 @@ class Replay:
         values[f"run{i}"] = form.run
         values[f"form{i}"], values[f"data{i}"] = form.function, form.packed_metadata
         args = [_argument(arg, f"v{i}_{j}", values) for j, arg in enumerate(step.all_args)]
-        grid = ", ".join(map(str, jit_kernel.three(step.grid)))
-        return f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
+        values[f"i{i}"], values[f"j{i}"], values[f"k{i}"] = jit_kernel.three(step.grid)
+        given = f"i{i}, j{i}, k{i}, s, form{i}, data{i}, None, None, None, {', '.join(args)}"
+        return f"run{i}({given})"
 
 
 def _sources(step: TraceStep) -> set[int]:
@@ -300,15 +307,16 @@ def _sources(step: TraceStep) -> set[int]:
 def _argument(arg: object, name: str, values: dict[str, Any]) -> str:
     """An argument of a launch as text."""
     if isinstance(arg, MemoryRef):
-        return f"a{arg.source}" + (f" + {arg.offset}" if arg.offset else "")
+        if not arg.offset:
+            return f"a{arg.source}"
+        values[name] = arg.offset
+        return f"a{arg.source} + {name}"
     if isinstance(arg, Number):
         text = f"n{arg.place}"
         for i, step in enumerate(arg.steps):
             values[f"{name}_{i}"] = step
             text = f"{name}_{i}({text})"
         return text
-    if arg is None or type(arg) in (int, bool):
-        return repr(arg)
     values[name] = arg
     return name
 
@@ -322,9 +330,16 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(accumulate(shape[:0:-1], mul, initial=1))[::-1]
 
 
-@lru_cache(maxsize=4096)
 def compiled(text: str) -> CodeType:
-    """The code of the function that a text defines; equal layers of a model have equal texts."""
+    """The code of the function that a text defines, for one function alone.
+
+    Python keeps in the code where it found the global names, which for another function is wrong.
+    """
+    return _compiled(text).replace()
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> CodeType:
     whole = compile(text, REPLAY, "exec")
     [code] = [part for part in whole.co_consts if isinstance(part, CodeType)]
     return code

@@ -19,7 +19,7 @@ from .launch_trace import Compiled, active
 
 Function = Callable[..., Any]
 _LINKS = 4  # layouts that have code of their own
-_CALLS = 16  # in which a layout may be traced; after that the site looks for it no longer
+_CALLS = 64  # in which a layout may be traced; after that the site looks for it no longer
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ addresses, or that uses torch for other work than a dense copy, is not traceable
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
 
 from .symbolic_numbers import Number, ValueNeeded, is_symbol, kind_of
 
@@ -29,6 +28,8 @@ Grid: TypeAlias = tuple[int, ...]
 Argument: TypeAlias = Tensor | int | float | None  # of a launch; constants come besides
 Options: TypeAlias = tuple[int, int, bool, int]  # warps, stages, fused, resident
 Found = TypeVar("Found")
+
+_GROUPS = (tuple, list)
 
 
 class NotTraceable(Exception):
@@ -123,6 +124,10 @@ class FakeTensor(Tensor):
 class LaunchTrace(TorchDispatchMode):
     """Records allocations, copies and launches while it is active."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # it would load torch's compiler for it, which takes a second
+
     def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         on_device = tensors[0] if tensors else torch.empty(0, device=device)
@@ -150,8 +155,8 @@ class LaunchTrace(TorchDispatchMode):
         self, function: OpOverload, types: object, args: Any = (), kwargs: Any = None
     ) -> object:
         name = function._schema.name.removeprefix("aten::")
-        given, kwargs = tree_flatten((args, kwargs or {}))[0], dict(kwargs or {})
-        of_fakes = any(isinstance(x, FakeTensor) for x in given)
+        kwargs = dict(kwargs or {})
+        of_fakes = any(isinstance(x, FakeTensor) for x in leaves((*args, *kwargs.values())))
         allocates = name in _ALLOCATIONS
         device = torch.device(kwargs.get("device") or (self.device if of_fakes else "cpu"))
         if not of_fakes and not (allocates and self._is_here(device)):
@@ -163,14 +168,13 @@ class LaunchTrace(TorchDispatchMode):
             return self._copied(args[0], function(args[0].bare, **kwargs))
         if not allocates and name not in _VIEWS and not _is_view(function._schema):
             raise NotTraceable
-        args, kwargs = tree_map_only(FakeTensor, lambda x: x.bare, (args, kwargs))
+        args = with_tensors(args, _bare)
+        kwargs = {key: with_tensors(value, _bare) for key, value in kwargs.items()}
         if allocates:
             if not self._is_here(device):
                 raise NotTraceable
             return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
-        return tree_map_only(
-            Tensor, lambda x: FakeTensor(x, self.device), function(*args, **kwargs)
-        )
+        return with_tensors(function(*args, **kwargs), lambda x: FakeTensor(x, self.device))
 
     def _copied(self, x: FakeTensor, inner: Tensor) -> FakeTensor:
         source = self.memory_ref(x)
@@ -214,6 +218,34 @@ class LaunchTrace(TorchDispatchMode):
             if is_symbol(value):
                 raise ValueNeeded(value.number.place)
         self.steps.append(Launch(kernel, tuple(grid), tuple(given), tuple(constants), options))
+
+
+def leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """The values, and in the place of tuples and lists what is in them.
+
+    >>> list(leaves((1, [2, (3,)])))
+    [1, 2, 3]
+    """
+    for value in values:
+        if isinstance(value, _GROUPS):
+            yield from leaves(value)
+        else:
+            yield value
+
+
+def with_tensors(value: Any, change: Callable[[Any], object]) -> Any:
+    """A value with each tensor changed, also in tuples and lists."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if not isinstance(value, _GROUPS) or not any(isinstance(x, Tensor) for x in leaves(value)):
+        return value
+    parts = [with_tensors(part, change) for part in value]
+    make = getattr(type(value), "_make", type(value))  # of a named tuple
+    return make(parts)
+
+
+def _bare(x: Tensor) -> Tensor:
+    return x.bare if isinstance(x, FakeTensor) else x
 
 
 def _is_view(schema: torch._C.FunctionSchema) -> bool:

@@ -4,7 +4,7 @@ The function around a Triton kernel chooses tiles, splits and views by the shape
 dtypes of its arguments, so the choices are the same in each call. A call with known layouts only
 allocates the results, reads the addresses and starts the kernels; see `host_replay`.
 
-A trace is made when its layouts are seen for the second time, and holds no tensor. It is valid for
+A trace is made when its layouts have been seen several times, and holds no tensor. It is valid for
 all values of the runtime scalars; see `symbolic_numbers`. A place that calls the function with
 tensors of the same shapes each time needs no look-up; see `inline_cache`. The function is called as
 it is if it is not traceable (see `launch_trace`), if the address of a tensor is not a multiple of
@@ -21,23 +21,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...attention_ref import Pairs
 from ...cross_entropy_ref import Classes
 from .host_replay import Replay
 from .inline_cache import Found, call_site
 from .jit_kernel import INTERPRETED, ON_AMD
-from .launch_trace import LaunchTrace, NotTraceable, record
+from .launch_trace import LaunchTrace, NotTraceable, leaves, record, with_tensors
 from .symbolic_numbers import Number, ScalarPlaces, ValueNeeded, symbol
 
 Function = Callable[..., Any]
 Arguments = Sequence[Any]  # of a function that is traced
 Plans = dict[object, Function]
 
-AT_ONCE = False  # whether to trace at the first call; set by tests
-_MOST = 4096  # traces of one function
-_MOST_MET = 512  # layouts that were seen once; bounded, as numbers may be new each time
+TRACED_AFTER = 15  # calls with the same layouts, which take about as long as making the trace
+_MOST = 4096  # traces of one function, and layouts without one; numbers may be new each time
 _LONGEST = 16  # for longer lists, reading all layouts takes longer than the function
 _BY_VALUE = {
     Classes,
@@ -76,7 +74,7 @@ def traced(function: Function, scalars: Sequence[str] = ()) -> Function:
     if ON_AMD:
         return function
     plans: Plans = {}
-    met: set[object] = set()  # keys that were seen once
+    calls: dict[object, int] = {}  # by key: those before there is a trace
     places = ScalarPlaces(function, scalars)
 
     def key_of(args: Arguments, names: tuple[str, ...], scalars: set[int]) -> object:
@@ -103,12 +101,14 @@ def traced(function: Function, scalars: Sequence[str] = ()) -> Function:
         plan = plans.get(key)
         if plan is not None:
             return plan(*args)
-        if key not in met and not AT_ONCE:
-            if len(met) >= _MOST_MET:
-                met.clear()
-            met.add(key)
+        before = calls.get(key, 0)
+        if before < TRACED_AFTER:
+            if len(calls) >= _MOST:
+                for old in list(calls)[: _MOST // 2]:
+                    calls.pop(old, None)
+            calls[key] = before + 1
             return _by_name(function, names)(*args)
-        met.discard(key)
+        calls.pop(key, None)
         if len(plans) >= _MOST:
             plans.clear()
         bound = _by_name(function, names)
@@ -192,7 +192,7 @@ def _replay(function: Function, args: Arguments, left: Sequence[int]) -> Replay:
         raise NotTraceable
     trace = LaunchTrace(tensors, devices[0])
     fakes = iter(trace.fake_tensors)
-    given = tree_map_only(Tensor, lambda _: next(fakes), list(args))
+    given = [with_tensors(arg, lambda _: next(fakes)) for arg in args]
     names = _unpacked(args, count())
     for i in left:
         given[i] = symbol(args[i], Number(i))
@@ -221,7 +221,7 @@ def _key_of(arg: Any, is_scalar: bool = False) -> object:
 
 
 def _tensors(args: Arguments) -> list[Tensor]:
-    return [x for x in tree_leaves(list(args)) if isinstance(x, Tensor)]
+    return [x for x in leaves(args) if isinstance(x, Tensor)]
 
 
 def _unpacked(args: Arguments, numbers: Iterator[int]) -> list[str]:
