@@ -10,7 +10,7 @@ import torch
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, ShapeError, kind_of
-from ..kernels.broadcasting import broadcast_shapes
+from ..kernels.common_shapes import broadcast_shapes
 from .discrete import one_of
 from .distribution import Distribution
 

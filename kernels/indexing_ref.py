@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError
-from .broadcasting import broadcast_shapes
+from .common_shapes import broadcast_shapes
 from .host_memory import on_host
 
 Indices: TypeAlias = Sequence[Tensor | None]

@@ -82,7 +82,9 @@ def run_samples(dtype, depth, first, last, most, ranks):
         return value if named is None or value.dtype != torch.float64 else value.to(named)
 
     texts = []
-    at_once = mock.patch.object(trace_cache, "TRACED_AFTER", 0)  # so that the second call is replayed
+    at_once = mock.patch.object(
+        trace_cache, "TRACED_AFTER", 0
+    )  # so that the second call is replayed
     with warnings.catch_warnings(), virtual_world(), at_once, GpuDriver(depth) as gpu:
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in chosen(most)[first:last]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
-from ...kernels.broadcasting import broadcast_shapes
+from ...kernels.common_shapes import broadcast_shapes
 from ..meta import Meta, Shape
 from ..tensor import Tensor
 from .dims import expand

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ...kernels.common_shapes import joined_shape
 from ..argument_types import Dims
 from ..dispatcher import general, several
 from ..meta import Meta, Shape
@@ -21,7 +22,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .data_movement import DataMovement, OneDim, all_but, match, passes, unpack, wrap
 from .dims import expand
-from .result_shapes import COMMON, alike, is_dim, joined
+from .result_shapes import COMMON, alike, is_dim
 from .slicing import one_dim, set_slice
 from .view import at_least, reshape, view
 
@@ -70,7 +71,7 @@ class Cat(_Join):
                 (*like[:dim], size, *like[dim + 1 :]) if part is None else part.shape
                 for part, size in zip(parts, sizes, strict=True)
             ]
-            shape = joined(shapes, dim)
+            shape = joined_shape(shapes, dim)
         return None if shape is None else next(filter(None, parts)).like(shape)
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:

@@ -10,7 +10,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
-from ...kernels.broadcasting import broadcast_shapes
+from ...kernels.common_shapes import broadcast_shapes
 from ..argument_types import Dims
 from ..dispatcher import unary, view_op
 from ..meta import Meta, Shape

@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...kernels import gather_scatter_ref as kernels
-from ...kernels.broadcasting import broadcast_shapes
+from ...kernels.common_shapes import broadcast_shapes
 from ..argument_types import Number
 from ..dispatch_plan import check_tensors
 from ..dispatcher import binary, general

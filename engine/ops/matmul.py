@@ -10,7 +10,7 @@ import torch
 
 from ...errors import ShapeError
 from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_ref as sums
-from ...kernels.broadcasting import broadcast_shapes
+from ...kernels.common_shapes import broadcast_shapes
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.pointwise_ref import cast as cast_kernel
 from ..argument_types import Number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import torch
@@ -75,22 +75,6 @@ def reduced(shape: Shape, dim: Dims | None, keepdim: object) -> Shape | None:
     if keepdim:
         return tuple([1 if d in gone else size for d, size in enumerate(shape)])
     return tuple([size for d, size in enumerate(shape) if d not in gone])
-
-
-def joined(shapes: Sequence[Shape], dim: int) -> Shape | None:
-    """The shape of tensors one after the other along a dim.
-
-    >>> joined([(2, 3), (2, 4)], 1), joined([(2, 3), (3, 3)], 1)
-    ((2, 7), None)
-    """
-    first = shapes[0]
-    if not first or not is_dim(dim, len(first)):
-        return None
-    dim %= len(first)
-    before, behind = first[:dim], first[dim + 1 :]
-    if any(len(s) != len(first) or s[:dim] != before or s[dim + 1 :] != behind for s in shapes):
-        return None
-    return (*before, sum(shape[dim] for shape in shapes), *behind)
 
 
 def broadcast_shape(a: Shape, b: Shape) -> Shape | None:

@@ -23,7 +23,7 @@ from ...engine.boxing.route_step import Route
 from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
-from ...engine.ops.result_shapes import joined
+from ...kernels.common_shapes import joined_shape
 from ..host_copies import FETCH, OFFLOAD, extent
 from ..ir import HOST, ProgramStep, Value
 from ..passes.accumulate_products import Accumulating
@@ -70,7 +70,7 @@ def _joined(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     On meta tensors torch runs it in Python, for which it loads its compiler.
     """
     first = parts[0]
-    shape = joined([tuple(part.shape) for part in parts], dim)
+    shape = joined_shape([tuple(part.shape) for part in parts], dim)
     known = first.is_meta and first.ndim < 4 and len({part.dtype for part in parts}) == 1
     return first.new_empty(shape) if known and shape is not None else torch.cat(tuple(parts), dim)
 

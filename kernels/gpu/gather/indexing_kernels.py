@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import indexing_ref as reference
-from ...broadcasting import broadcast_shapes
+from ...common_shapes import broadcast_shapes
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import contiguous, fill, reshape

@@ -7,7 +7,9 @@ Which these are is declared by the function; see `runtime_scalars`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
+from functools import cache
+from inspect import CO_VARARGS, Parameter, signature
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, NoReturn, TypeGuard, TypeVar
 
 _KEPT = set(
@@ -116,6 +118,29 @@ def runtime_scalars(*names: str) -> Callable[[Function], Function]:
     return declared
 
 
+def _positions(function: Callable[..., object], names: tuple[str, ...]) -> frozenset[int]:
+    """The positions of the parameters with these names."""
+    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
+        return _positions_in(function.__code__, names)
+    found: set[int] = set()
+    for place, parameter in enumerate(signature(function).parameters.values()):
+        if parameter.name in names and parameter.kind is not Parameter.KEYWORD_ONLY:
+            several = parameter.kind is Parameter.VAR_POSITIONAL
+            found.update(range(place, _MOST if several else place + 1))
+    return frozenset(found)
+
+
+@cache
+def _positions_in(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
+    """The same for every function of one `def`, of which a new one is made in each plan."""
+    count = code.co_argcount
+    found = {place for place, name in enumerate(code.co_varnames[:count]) if name in names}
+    several = code.co_varnames[count + code.co_kwonlyargcount :][: bool(code.co_flags & CO_VARARGS)]
+    if several and several[0] in names:
+        found.update(range(count, _MOST))
+    return frozenset(found)
+
+
 class ScalarPlaces:
     """The positions of a function's runtime scalars, among positional and named arguments.
 
@@ -126,12 +151,7 @@ class ScalarPlaces:
     def __init__(self, function: Callable[..., object], names: Sequence[str] = ()) -> None:
         self._names = (*getattr(function, "runtime_scalars", ()), *names)
         self._given: dict[tuple[int, tuple[str, ...]], set[int]] = {}
-        self.positional: set[int] = set()
-        if self._names:
-            for place, parameter in enumerate(signature(function).parameters.values()):
-                if parameter.name in self._names and parameter.kind is not Parameter.KEYWORD_ONLY:
-                    several = parameter.kind is Parameter.VAR_POSITIONAL
-                    self.positional.update(range(place, _MOST if several else place + 1))
+        self.positional = set(_positions(function, self._names)) if self._names else set()
 
     def among(self, count: int, names: tuple[str, ...]) -> set[int]:
         """The positions in a call with this many positional arguments, and then these names."""

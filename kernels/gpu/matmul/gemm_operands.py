@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...broadcasting import broadcast_shapes
+from ...common_shapes import broadcast_shapes
 
 Shape = tuple[int, ...]
 

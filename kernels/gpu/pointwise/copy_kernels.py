@@ -15,6 +15,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from ...common_shapes import joined_shape
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import Kernel
 from ..launch.symbolic_numbers import runtime_scalars, through
@@ -160,20 +161,14 @@ def _joining(
     parts: tuple[Part, ...], dtypes: tuple[torch.dtype, ...], dim: int
 ) -> tuple[Ints, Ints, torch.dtype, Callable[[Sequence[Tensor], Tensor], None]]:
     """Shape, strides and dtype of the joined tensor, and what writes it."""
-    # From torch's data-free device come the shape, the dtype, and errors.
-    whole = torch.cat(
-        [torch.empty(shape, dtype=dtype, device="meta") for dtype, shape, _ in parts]
-        + [torch.empty(0, dtype=dtype, device="meta") for dtype in dtypes],
-        dim,
-    )
-    shape = tuple(whole.shape)
+    shape, dtype = _joined([shape for _, shape, _ in parts], dtypes, dim)
     order = order_of(parts[0][1], [strides for _, _, strides in parts])
     strides = dense_strides(shape, order)
     place = order.index(dim % len(shape))
     rows = [_as_rows([s[d] for d in order], [t[d] for d in order], place) for _, s, t in parts]
-    if all(rows) and whole.numel():
+    if all(rows) and prod(shape):
         y_step = prod(shape[d] for d in order[place:])
-        return shape, strides, whole.dtype, _in_launches([r for r in rows if r], y_step)
+        return shape, strides, dtype, _in_launches([r for r in rows if r], y_step)
     sizes = [s[dim] for _, s, _ in parts]
     starts = [0, *accumulate(sizes)]
 
@@ -181,7 +176,23 @@ def _joining(
         for x, start, size in zip(given, starts, sizes, strict=False):
             copy_into(y.narrow(dim, start, size), x)
 
-    return shape, strides, whole.dtype, one_by_one
+    return shape, strides, dtype, one_by_one
+
+
+def _joined(
+    shapes: Sequence[Ints], dtypes: Sequence[torch.dtype], dim: int
+) -> tuple[Ints, torch.dtype]:
+    """The shape and dtype of the joined tensor."""
+    found = joined_shape(shapes, dim)
+    if found is not None and len(set(dtypes)) == 1:
+        return found, dtypes[0]
+    # From torch's data-free device come those of other tensors, and errors.
+    whole = torch.cat(
+        [torch.empty(shape, dtype=dtypes[0], device="meta") for shape in shapes]
+        + [torch.empty(0, dtype=dtype, device="meta") for dtype in dtypes],
+        dim,
+    )
+    return tuple(whole.shape), whole.dtype
 
 
 def _as_rows(shape: Sequence[int], strides: Sequence[int], place: int) -> Ints | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...broadcasting import broadcast_shapes
+from ...common_shapes import broadcast_shapes
 from .codegen import generate
 from .expression import Expression
 from .strided_layout import Ints, broadcast_strides, dense_strides, layout_of, order_of

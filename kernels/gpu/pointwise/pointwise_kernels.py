@@ -46,6 +46,7 @@ class Pointwise:
         self.torchs = torchs
         self.adapt = adapt
         self._plans: dict[tuple[object, ...], _Run] = {}
+        self._expressions: dict[tuple[object, ...], tuple[Expression, torch.dtype] | None] = {}
 
     def __call__(self, *args: Any, out: Tensor | None = None) -> Tensor:
         """`out` is what the result may be put into: an argument, where all are in row-major order.
@@ -63,22 +64,33 @@ class Pointwise:
 
     def _plan(self, function: str, given: Given, args: Given) -> _Run:
         devices = {arg.device for arg in given if isinstance(arg, Tensor)}
-        known = all(supported(arg) or is_pair(arg) for arg in given)
-        if function and known and len(devices) == 1:
-            # On tensors without elements torch says what it gives, and raises what it raises.
-            dtype = self.torchs(*map(stand_in, args)).dtype
-            expression = None
-            if dtype is torch.complex64:
-                expression = of_pairs(function, given)
-            elif dtype in WORK and all(map(supported, given)):
-                expression = single(function, given, dtype)
-            run = None if expression is None else _runner(expression, given, dtype)
+        if function and len(devices) == 1:
+            kinds = (function, *map(_kind_of, given), *map(_kind_of, args))
+            if kinds not in self._expressions:
+                self._expressions[kinds] = self._expression(function, given, args)
+            found = self._expressions[kinds]
+            run = None if found is None else _runner(*found, given)
             if run is not None:
                 return run
         return lambda given, args, out: self.torchs(*args)
 
+    def _expression(
+        self, function: str, given: Given, args: Given
+    ) -> tuple[Expression, torch.dtype] | None:
+        """What the kernel computes, and the dtype of the result; None if there is no kernel."""
+        if not all(supported(arg) or is_pair(arg) for arg in given):
+            return None
+        # On tensors without elements torch says what it gives, and raises what it raises.
+        dtype = self.torchs(*map(stand_in, args)).dtype
+        expression = None
+        if dtype is torch.complex64:
+            expression = of_pairs(function, given)
+        elif dtype in WORK and all(map(supported, given)):
+            expression = single(function, given, dtype)
+        return None if expression is None else (expression, dtype)
 
-def _runner(expression: Expression, given: Given, dtype: torch.dtype) -> _Run | None:
+
+def _runner(expression: Expression, dtype: torch.dtype, given: Given) -> _Run | None:
     """The launch for arguments of these layouts; None if they are too large."""
     at = [i for i, arg in enumerate(given) if isinstance(arg, Tensor)]
     tensors = [given[i] for i in at]
@@ -175,6 +187,13 @@ def key_of(arg: Any) -> object:
     if kind is tuple:
         return type(arg[0])
     return kind if kind in (float, int, bool) else arg
+
+
+def _kind_of(arg: Any) -> object:
+    """What the dtype and the computation depend on: of tensors neither sizes nor strides."""
+    if isinstance(arg, Tensor):
+        return arg.dtype, arg.ndim == 0, arg.is_conj()
+    return key_of(arg)
 
 
 def supported(arg: object) -> bool:
