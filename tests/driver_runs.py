@@ -35,6 +35,7 @@ from onefold.kernels.gpu.launch import trace_cache
 from onefold.testing.gpu_driver import GpuDriver
 from onefold.testing.sample_checks import global_results, local_results, spread
 
+NEVER = sys.maxsize  # calls before a trace is made
 NAMED = {"float64": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 REPLAYED = "copy_"  # what makes a tensor dense, in the code that replays a trace
 NOTE = "note: "  # is printed, and does not fail
@@ -82,10 +83,7 @@ def run_samples(dtype, depth, first, last, most, ranks):
         return value if named is None or value.dtype != torch.float64 else value.to(named)
 
     texts = []
-    at_once = mock.patch.object(
-        trace_cache, "TRACED_AFTER", 0
-    )  # so that the second call is replayed
-    with warnings.catch_warnings(), virtual_world(), at_once, GpuDriver(depth) as gpu:
+    with warnings.catch_warnings(), virtual_world(), traced_after(0), GpuDriver(depth) as gpu:
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in chosen(most)[first:last]:
             known = len(gpu.problems)
@@ -98,6 +96,11 @@ def run_samples(dtype, depth, first, last, most, ranks):
                     texts.append(f"{sample!r} in {dtype}: {error}")
             texts += [f"{sample!r} in {dtype}: {text}" for text in wrong(gpu.problems[known:])]
     return texts, gpu.launches.total(), len(gpu.forms)
+
+
+def traced_after(calls):
+    """A context in which functions around kernels are traced after this many calls."""
+    return mock.patch.object(trace_cache, "TRACED_AFTER", calls)
 
 
 def layouts(sample):
@@ -139,9 +142,12 @@ def chosen(most):
 
 def run_step(model, which):
     """The problems of a training step of a model in a mode, or of an optimizer by its number."""
-    if model:
-        return run(driver_models.training_step, model, which)
-    return run(driver_models.optimizer_step, *OPTIMIZERS[which])
+    if not model:
+        return run(driver_models.optimizer_step, *OPTIMIZERS[which])
+    found = [run(driver_models.training_step, model, which)]
+    if is_captured(which):  # also as it is captured before there are traces
+        found.append(run(driver_models.training_step, model, which, before=NEVER))
+    return added(found)
 
 
 def run_large(first, last):
@@ -150,16 +156,26 @@ def run_large(first, last):
         run(driver_large.large_op, name, calls=1, depth="ir")
         for name in [*driver_large.OPS][first:last]
     ]
+    return added(found)
+
+
+def added(found):
+    """The problems of several runs, and their launches and forms together."""
     texts = [text for texts, _, _ in found for text in texts]
     return texts, sum(launches for _, launches, _ in found), sum(forms for *_, forms in found)
 
 
-def run(make, *called, calls=CALLS, depth="binary"):
-    """The problems of the step that `make(*called)` returns."""
+def is_captured(mode):
+    """Whether a step is captured as CUDA graphs, by the name of its mode."""
+    return str(mode).startswith("captured")
+
+
+def run(make, *called, calls=CALLS, depth="binary", before=1):
+    """The problems of the step that `make(*called)` returns; `before` as in `traced_after`."""
     title = " ".join(map(str, called))
-    with GpuDriver(depth) as gpu:
+    with traced_after(before), GpuDriver(depth) as gpu:
         step = make(*called)
-        if str(called[-1]).startswith("captured"):
+        if is_captured(called[-1]):
             texts = [*driver_models.capture_faults(gpu, step)]
         else:
             for _ in range(calls - 1):
