@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -10,6 +11,7 @@ import torch
 
 from ...errors import OnefoldError
 from ...kernels.staging import Outside
+from ..garbage import uncollected
 
 T = TypeVar("T")
 
@@ -61,8 +63,13 @@ class CudaCapturer:
         # The stream is also restored where a capture fails, which `torch.cuda.graph` does not do.
         with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-            # Other threads, such as those of data loaders and of NCCL, may go on.
-            with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+            # What is collected, such as an older graph, may call what spoils a capture. Other
+            # threads, such as those of data loaders and of NCCL, may go on.
+            with (
+                _ended_at_last(graph, device, self._pool),
+                uncollected(),
+                torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
+            ):
                 result = function()
         return graph.replay, result
 
@@ -73,6 +80,35 @@ class CudaCapturer:
     def finished(self, device: torch.device | None) -> Callable[[], bool]:
         done: Callable[[], bool] = torch.cuda.current_stream(device).record_event().query
         return done
+
+
+_spoiled: list[torch.cuda.CUDAGraph] = []  # which torch's allocators may still ask for their ids
+
+
+@contextmanager
+def _ended_at_last(
+    graph: torch.cuda.CUDAGraph, device: torch.device, pool: tuple[int, int]
+) -> Iterator[None]:
+    """The block of a capture, which torch takes to be over behind it, too.
+
+    Where CUDA found a capture spoiled, torch 2.11 does not note its end: for the rest of the
+    process no capture could begin, memory that other streams have used would not be free again, nor
+    the cache where memory is short, and the pool would keep all that was allocated in it.
+    """
+    try:
+        yield
+    except BaseException:
+        _end(graph, device, pool)
+        raise
+
+
+def _end(graph: torch.cuda.CUDAGraph, device: torch.device, pool: tuple[int, int]) -> None:
+    try:
+        torch._C._cuda_endAllocateToPool(device.index, pool)
+    except RuntimeError:  # torch has noted it
+        return
+    torch._C._cuda_releasePool(device.index, pool)
+    _spoiled.append(graph)
 
 
 def failure(error: Exception) -> Exception:
