@@ -31,14 +31,22 @@ def staged(x: Tensor, device: torch.device) -> Tensor:
 
 
 def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor on a device, in a dtype if one is given; nothing waits for it."""
+    """A tensor on a device, in a dtype if one is given; nothing waits but the host for its own."""
     copies = _copies.get()
     if copies is not None and x.device.type == "cpu":
         with copies.outside():
             there = torch.empty(x.shape, dtype=dtype or x.dtype, device=device)
         copies.later.append((there, x))
         return there
-    return staged(x, device).to(device, dtype, non_blocking=True)
+    return staged(x, device).to(device, dtype, non_blocking=goes_on(device))
+
+
+def goes_on(device: torch.device) -> bool:
+    """Whether the host may go on before a copy to this device is there.
+
+    What comes to its own memory it may read at once, and torch's copy may not be there by then.
+    """
+    return device.type != "cpu"
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ..engine.placed_device import PlacedDevice
 from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..kernels.staging import goes_on
 from .clip import found_inf
 from .device_scalar import DeviceScalar
 from .eager_scaling import EagerScaling
@@ -158,7 +159,7 @@ class GradScaler(StaticGradScaler):
     def adapt(self, found: DeviceScalar) -> list[Change]:
         device = found.value.device
         scale = self._scale.on(device, torch.float32).clone()
-        good_steps = self._good_steps.to(device, copy=True, non_blocking=True)
+        good_steps = self._good_steps.to(device, copy=True, non_blocking=goes_on(device))
         torch._amp_update_scale_(
             scale,
             good_steps,
