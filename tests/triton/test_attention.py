@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+import triton.language as tl
 from device_checks import DEVICE
 from hypothesis import given, settings, strategies as st
 from torch.nn import functional
@@ -306,6 +307,28 @@ def test_dropout(keys, dtype):
     factors = keep.double() / 0.7
     seen = torch.ones(18, keys, dtype=torch.bool)
     assert_defined(h, Form(Pairs(False, 0.5, first=5), drop), seen, factors)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_tensor_descriptor_is_empty(monkeypatch, causal):
+    """Where a packed sequence has no queries, or no keys: CUDA forbids descriptors of nothing."""
+    sizes = []
+
+    def described(x, shape, *args, **kwargs):
+        sizes.extend(int(size.handle.data[0]) for size in map(tl.to_tensor, shape))
+        return make_descriptor(x, shape, *args, **kwargs)
+
+    make_descriptor = tl.make_tensor_descriptor
+    monkeypatch.setattr(tl, "make_tensor_descriptor", described)
+    monkeypatch.setattr(gpu, "_copied", lambda *_: True)
+    q, k, v, dy = (make(16, 1, 16, dtype=torch.float16) for _ in range(4))
+    starts = torch.tensor([0, 5, 5, 16]), torch.tensor([0, 0, 9, 16])
+    rest = (*starts, (11, 9), Pairs(causal, 0.5))
+    whole = packed_attention_ref.packed_attention
+    y, logs = assert_same(whole, q, k, v, *rest, defined=of_seen_rows)
+    grad = packed_attention_ref.packed_attention_grad
+    assert_same(grad, dy, q, k, v, *starts, y, logs, *rest[2:])
+    assert sizes and min(sizes) > 0
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -129,6 +129,7 @@ def of_queries(
         at_q, rows = sequence(q_starts + batch)
         at_k, columns = sequence(k_starts + batch)
         first = columns - rows  # the last query is at the place of the last key
+        rows = tl.where(columns > 0, rows, 0)  # as in `forward`
         at = head * pitch + at_q
     q += batch * q_batch + head * q_head + at_q * q_step
     dy += batch * dy_batch + head * dy_head + at_q * dy_step
@@ -212,7 +213,8 @@ def of_keys(
     if PACKED:
         at, rows = sequence(q_starts + batch)
         at_k, columns = sequence(k_starts + batch)
-        first = columns - rows
+        # Nor is a tensor descriptor of no queries allowed.
+        first, columns = columns - rows, tl.where(rows > 0, columns, 0)
         q += at * q_step
         dy += at * dy_step
     k += batch * k_batch + own * k_head + at_k * k_step

@@ -103,6 +103,7 @@ def forward(
         at_q, rows = sequence(q_starts + batch)
         at_k, columns = sequence(k_starts + batch)
         first = columns - rows  # the last query is at the place of the last key
+        rows = tl.where(columns > 0, rows, 0)  # a tensor descriptor of no keys is not allowed
         logs += at_q
     else:
         logs += batch * heads * pitch
