@@ -1,5 +1,8 @@
 """gather, scatter, embedding, and rows by integer tensors."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from device_checks import DEVICE
@@ -8,7 +11,7 @@ from triton_harness import assert_matches_reference
 
 from onefold.errors import OnefoldError
 from onefold.kernels import gather_scatter_ref, indexing_ref, select
-from onefold.kernels.gpu.gather import gather_scatter_kernels
+from onefold.kernels.gpu.gather import gather_scatter_kernels, scatter_gather
 from onefold.kernels.gpu.sort import sort_kernels
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
@@ -263,3 +266,16 @@ def test_a_wrong_index_is_named():
     ]:
         with pytest.raises(OnefoldError, match="7"):
             call()
+
+
+@pytest.mark.parametrize(("rest", "kernel"), [(2**27 - 2048, "rows"), (2**27, "each")])
+def test_long_rows_fit_in_a_grid(monkeypatch, rest, kernel):
+    launched = []
+    for name in ("rows", "each"):
+        launch = partial(lambda name, grid, *_: launched.append((name, grid)), name)
+        monkeypatch.setattr(scatter_gather, f"gather_{name}", SimpleNamespace(launch=launch))
+    x, index = torch.empty(3, rest, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+    along = scatter_gather.Along(3, 0, 3)
+    scatter_gather.gathered(x, index, 1, 2, rest, along, each=False)
+    [(name, grid)] = launched
+    assert name == kernel and max(grid[1:], default=1) <= 65535
