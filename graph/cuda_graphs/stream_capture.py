@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -66,7 +66,7 @@ class CudaCapturer:
             # What is collected, such as an older graph, may call what spoils a capture. Other
             # threads, such as those of data loaders and of NCCL, may go on.
             with (
-                _ended_at_last(graph, device, self._pool),
+                _ended_at_last(graph, static[0], self._pool),
                 uncollected(),
                 torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
             ):
@@ -87,28 +87,35 @@ _spoiled: list[torch.cuda.CUDAGraph] = []  # which torch's allocators may still 
 
 @contextmanager
 def _ended_at_last(
-    graph: torch.cuda.CUDAGraph, device: torch.device, pool: tuple[int, int]
+    graph: torch.cuda.CUDAGraph, like: torch.Tensor, pool: tuple[int, int]
 ) -> Iterator[None]:
     """The block of a capture, which torch takes to be over behind it, too.
 
     Where CUDA found a capture spoiled, torch 2.11 does not note its end: for the rest of the
     process no capture could begin, memory that other streams have used would not be free again, nor
-    the cache where memory is short, and the pool would keep all that was allocated in it.
+    the cache where memory is short, and the pool would keep all that was allocated in it. Nor do
+    its generators, whose numbers and whose graphs, which are all, then raise errors.
     """
     try:
         yield
     except BaseException:
-        _end(graph, device, pool)
+        _end(graph, like, pool)
         raise
 
 
-def _end(graph: torch.cuda.CUDAGraph, device: torch.device, pool: tuple[int, int]) -> None:
-    try:
-        torch._C._cuda_endAllocateToPool(device.index, pool)
-    except RuntimeError:  # torch has noted it
-        return
-    torch._C._cuda_releasePool(device.index, pool)
-    _spoiled.append(graph)
+def _end(graph: torch.cuda.CUDAGraph, like: torch.Tensor, pool: tuple[int, int]) -> None:
+    index = like.device.index
+    with suppress(RuntimeError):  # where torch has noted it
+        torch._C._cuda_endAllocateToPool(index, pool)
+        torch._C._cuda_releasePool(index, pool)
+        _spoiled.append(graph)
+    # Generators note the end of a capture that is not spoiled.
+    other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(like.device)
+    with (
+        suppress(RuntimeError),
+        torch.cuda.graph(other, stream=stream, capture_error_mode="thread_local"),
+    ):
+        like.new_zeros(())
 
 
 def failure(error: Exception) -> Exception:

@@ -13,9 +13,9 @@ POOL = (0, 7)
 
 
 class Cuda:
-    """Torch's allocator as far as captures tell it when they begin and end.
+    """Torch's allocator and generator as far as captures tell them when they begin and end.
 
-    `notes_all` says whether it is told of the end of a capture that CUDA found spoiled, too.
+    `notes_all` says whether the allocator is told of the end of a spoiled capture, too.
     """
 
     def __init__(self, monkeypatch, notes_all):
@@ -23,16 +23,17 @@ class Cuda:
         self.spoiled = False
         self.underway = []
         self.users = 0  # of the pool
+        self.draws_in_a_capture = False
         for name, value in {
             "device": nullcontext, "stream": nullcontext, "current_stream": lambda device: device,
-            "Stream": lambda device: device, "CUDAGraph": Graph, "graph": self.graph,
+            "Stream": lambda device: device, "CUDAGraph": lambda: Graph(self), "graph": self.graph,
             "graph_pool_handle": lambda: POOL,
         }.items():  # fmt: skip
             monkeypatch.setattr(torch.cuda, name, value)
         monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
         monkeypatch.setattr(torch._C, "_cuda_releasePool", self.release, raising=False)
 
-    def graph(self, graph, pool, stream, capture_error_mode):
+    def graph(self, graph, pool=None, stream=None, capture_error_mode="global"):
         return Capture(self, pool)
 
     def end(self, index, pool):
@@ -46,8 +47,11 @@ class Cuda:
 
 
 class Graph:
+    def __init__(self, cuda):
+        self.cuda = cuda
+
     def replay(self):
-        pass
+        assert not self.cuda.draws_in_a_capture
 
 
 class Capture:
@@ -57,17 +61,23 @@ class Capture:
     def __enter__(self):
         assert not self.cuda.underway, "captures_underway.empty() INTERNAL ASSERT FAILED"
         self.cuda.underway.append((0, self.pool))
-        self.cuda.users += 1
+        self.cuda.users += self.pool == POOL
+        self.cuda.draws_in_a_capture = True
 
     def __exit__(self, *args):
-        if not self.cuda.spoiled or self.cuda.notes_all:
+        spoiled, self.cuda.spoiled = self.cuda.spoiled, False
+        if not spoiled or self.cuda.notes_all:
             self.cuda.end(0, self.pool)
-        if self.cuda.spoiled:
+        if spoiled:
             raise RuntimeError("operation failed due to a previous error during capture")
+        self.cuda.draws_in_a_capture = False
 
 
 class Static:
     device = DEVICE
+
+    def new_zeros(self, shape):
+        pass
 
 
 def capture(function):
@@ -77,6 +87,7 @@ def capture(function):
 @pytest.mark.parametrize("notes_all", [False, True], ids=["torch 2.11", "torch 2.13"])
 def test_a_spoiled_capture_is_over(monkeypatch, notes_all):
     cuda = Cuda(monkeypatch, notes_all)
+    before, _ = capture(lambda: 3)
 
     def spoil():
         cuda.spoiled = True
@@ -85,8 +96,8 @@ def test_a_spoiled_capture_is_over(monkeypatch, notes_all):
     with pytest.raises(RuntimeError, match="previous error") as raised:
         capture(spoil)
     assert isinstance(raised.value.__context__, ValueError)
-    assert cuda.underway == [] and cuda.users == notes_all
-    cuda.spoiled = False
+    assert cuda.underway == [] and cuda.users == 1 + notes_all
+    before()
     assert capture(lambda: 5)[1] == 5
 
 
