@@ -31,20 +31,21 @@ def staged(x: Tensor, device: torch.device) -> Tensor:
 
 
 def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor on a device, in a dtype if one is given; nothing waits but the host for its own."""
+    """A tensor on a device, in a dtype if one is given. Only copies to the host are waited for."""
     copies = _copies.get()
     if copies is not None and x.device.type == "cpu":
         with copies.outside():
             there = torch.empty(x.shape, dtype=dtype or x.dtype, device=device)
         copies.later.append((there, x))
         return there
-    return staged(x, device).to(device, dtype, non_blocking=goes_on(device))
+    return staged(x, device).to(device, dtype, non_blocking=can_be_late(device))
 
 
-def goes_on(device: torch.device) -> bool:
-    """Whether the host may go on before a copy to this device is there.
+def can_be_late(device: torch.device) -> bool:
+    """Whether a copy to this device may be non-blocking.
 
-    What comes to its own memory it may read at once, and torch's copy may not be there by then.
+    Work on a GPU waits for the copy by itself. The host may read its memory before a non-blocking
+    copy to it is done.
     """
     return device.type != "cpu"
 

@@ -16,7 +16,7 @@ from ..engine.values import from_torch, whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from ..kernels.staging import goes_on
+from ..kernels.staging import can_be_late
 from .device_scalar import DeviceScalar, free_to_read
 from .gradient_layouts import aligned, not_in_build, with_gradients
 from .tensor_norms import Local, numbers_of, powers
@@ -200,7 +200,7 @@ def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(vectors) == 1:
         return vectors[0]
     device = vectors[0].device
-    return torch.cat([vector.to(device, non_blocking=goes_on(device)) for vector in vectors])
+    return torch.cat([vector.to(device, non_blocking=can_be_late(device)) for vector in vectors])
 
 
 def _not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from ..engine.placed_device import PlacedDevice
 from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
-from ..kernels.staging import goes_on
+from ..kernels.staging import can_be_late
 from .clip import found_inf
 from .device_scalar import DeviceScalar
 from .eager_scaling import EagerScaling
@@ -159,7 +159,7 @@ class GradScaler(StaticGradScaler):
     def adapt(self, found: DeviceScalar) -> list[Change]:
         device = found.value.device
         scale = self._scale.on(device, torch.float32).clone()
-        good_steps = self._good_steps.to(device, copy=True, non_blocking=goes_on(device))
+        good_steps = self._good_steps.to(device, copy=True, non_blocking=can_be_late(device))
         torch._amp_update_scale_(
             scale,
             good_steps,

@@ -63,10 +63,10 @@ class CudaCapturer:
         # The stream is also restored where a capture fails, which `torch.cuda.graph` does not do.
         with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-            # What is collected, such as an older graph, may call what spoils a capture. Other
-            # threads, such as those of data loaders and of NCCL, may go on.
+            # Garbage, such as an older graph, may call what is not allowed in a capture when it
+            # is freed. Other threads, such as those of data loaders and of NCCL, may go on.
             with (
-                _ended_at_last(graph, static[0], self._pool),
+                _cleaned_up(graph, static[0], self._pool),
                 uncollected(),
                 torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
             ):
@@ -82,19 +82,19 @@ class CudaCapturer:
         return done
 
 
-_spoiled: list[torch.cuda.CUDAGraph] = []  # which torch's allocators may still ask for their ids
+_failed: list[torch.cuda.CUDAGraph] = []  # kept, as torch's allocators may still refer to them
 
 
 @contextmanager
-def _ended_at_last(
+def _cleaned_up(
     graph: torch.cuda.CUDAGraph, like: torch.Tensor, pool: tuple[int, int]
 ) -> Iterator[None]:
-    """The block of a capture, which torch takes to be over behind it, too.
+    """A capture that leaves torch's allocator and generators in order, even if it fails.
 
-    Where CUDA found a capture spoiled, torch 2.11 does not note its end: for the rest of the
-    process no capture could begin, memory that other streams have used would not be free again, nor
-    the cache where memory is short, and the pool would keep all that was allocated in it. Nor do
-    its generators, whose numbers and whose graphs, which are all, then raise errors.
+    If something illegal invalidates a capture, torch before 2.12 tells neither of them that the
+    capture has ended (PyTorch's pull request 180395). For the rest of the process, new captures and
+    replays of other graphs would fail, generators would raise errors, and memory that other streams
+    have used would not be freed.
     """
     try:
         yield
@@ -105,11 +105,11 @@ def _ended_at_last(
 
 def _end(graph: torch.cuda.CUDAGraph, like: torch.Tensor, pool: tuple[int, int]) -> None:
     index = like.device.index
-    with suppress(RuntimeError):  # where torch has noted it
+    with suppress(RuntimeError):  # raised if torch has already ended it
         torch._C._cuda_endAllocateToPool(index, pool)
         torch._C._cuda_releasePool(index, pool)
-        _spoiled.append(graph)
-    # Generators note the end of a capture that is not spoiled.
+        _failed.append(graph)
+    # The end of a capture that succeeds resets the generators.
     other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(like.device)
     with (
         suppress(RuntimeError),

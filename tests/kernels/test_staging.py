@@ -24,17 +24,17 @@ class On:
         return self
 
 
-@pytest.mark.parametrize(("source", "target", "goes_on"), [
+@pytest.mark.parametrize(("source", "target", "non_blocking"), [
     (HOST, DEVICE, True), (DEVICE, DEVICE, True), (DEVICE, HOST, False),
 ])  # fmt: skip
-def test_the_host_waits_for_what_comes_to_it(monkeypatch, source, target, goes_on):
+def test_the_host_waits_for_what_comes_to_it(monkeypatch, source, target, non_blocking):
     log = []
     staging.to_device(On(source, log), target)
     DeviceScalar(On(source, log)).on(target)
     monkeypatch.setattr(torch, "cat", list)
     clip._together([On(target, log), On(source, log)])
-    assert log[:2] == [(target.type, goes_on)] * 2
-    assert log[2:] == [(target.type, goes_on)] * 2
+    assert log[:2] == [(target.type, non_blocking)] * 2
+    assert log[2:] == [(target.type, non_blocking)] * 2
 
 
 def test_a_learning_rate_of_a_device_is_waited_for(monkeypatch):

@@ -213,7 +213,7 @@ def of_keys(
     if PACKED:
         at, rows = sequence(q_starts + batch)
         at_k, columns = sequence(k_starts + batch)
-        # Nor is a tensor descriptor of no queries allowed.
+        # A tensor descriptor of no queries is not allowed.
         first, columns = columns - rows, tl.where(rows > 0, columns, 0)
         q += at * q_step
         dy += at * dy_step
