@@ -166,7 +166,7 @@ def _joining(
     strides = dense_strides(shape, order)
     place = order.index(dim % len(shape))
     rows = [_as_rows([s[d] for d in order], [t[d] for d in order], place) for _, s, t in parts]
-    if all(rows) and prod(shape):
+    if all(rows) and 0 not in shape:
         y_step = prod(shape[d] for d in order[place:])
         return shape, strides, dtype, _in_launches([r for r in rows if r], y_step)
     sizes = [s[dim] for _, s, _ in parts]
