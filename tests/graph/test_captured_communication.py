@@ -170,6 +170,28 @@ def test_ranks_capture_and_replay_together():
     assert one[3][0].startswith("# CUDA graph: ") and ", with " in one[3][0]
 
 
+def test_results_of_a_call_without_graphs_are_its_own():
+    """A view of an input, where one rank alone was ready to replay: of the input, not its copy."""
+
+    def program():
+        where = flow.placement("cpu", [0, 1])
+        graph = Train(returns=lambda graph, x: x.t(), placement=where, sbp=B)
+        graph.config.enable_cuda_graph(communication=True)
+        graph.recorder = Watched()
+        stream_capture.capturer = lambda kind: graph.recorder
+        kept = []
+        for number, x in enumerate(inputs(9)):
+            if this_world().rank == 1 and number in (5, 6):
+                (watch, unwatch)[number - 5](graph, None)
+            _, view = graph(x)
+            kept.append((view, view.shards[0].clone(), graph.cuda_graph_reason))
+        return [bool((view.shards[0] == then).all()) for view, then, _ in kept], kept[5][2]
+
+    for same, why in run_ranks(2, program):
+        assert all(same), same
+        assert why
+
+
 def test_off_unless_asked_for():
     def program():
         losses, _, modes, plan = train({}, count=5)
