@@ -15,6 +15,9 @@ from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .pointwise import INCREASING, Elementwise
+from .result_shapes import REALS
+
+_PLAIN = REALS | {torch.bool}
 
 
 def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
@@ -52,6 +55,9 @@ class Cast(Op):
     order = "row-major"
     saves = ()
     kernel = staticmethod(kernels.cast)
+
+    def deduce(self, x: Meta, attrs: CastAttributes) -> Meta | None:
+        return x.like(dtype=attrs.dtype) if x.dtype in _PLAIN and attrs.dtype in _PLAIN else None
 
     def rule(self, axis: Axis, x: Meta, attrs: CastAttributes) -> Rule:
         dtype = attrs.dtype

@@ -38,6 +38,7 @@ from .data_movement import (
     wrap_all,
 )
 from .like import full_like
+from .result_shapes import are_ints, is_dim
 from .view import reshape, view
 
 
@@ -61,6 +62,14 @@ class Transpose(Rearrangement[TwoDims]):
         matrix = ndim > 1 and {*wrap_all(attrs, ndim)} == {ndim - 2, ndim - 1}
         return attrgetter("mT") if matrix else super().bind(local, attrs)
 
+    def deduce(self, x: Meta, attrs: TwoDims) -> Meta | None:
+        if not x.ndim or not all(is_dim(dim, x.ndim) for dim in attrs):
+            return None
+        shape = list(x.shape)
+        i, j = attrs
+        shape[i], shape[j] = shape[j], shape[i]
+        return x.like(shape)
+
     def places(self, x: Meta, attrs: TwoDims) -> Places:
         order = list(range(x.ndim))
         if order:
@@ -78,6 +87,14 @@ class Permute(Rearrangement[SomeDims]):
     name = "permute"
     attributes = SomeDims
     kernel = staticmethod(torch.permute)
+
+    def deduce(self, x: Meta, attrs: SomeDims) -> Meta | None:
+        ndim = x.ndim
+        if not all(is_dim(dim, ndim) for dim in attrs.dims):
+            return None
+        if sorted([dim % ndim for dim in attrs.dims]) != [*range(ndim)]:
+            return None
+        return x.like([x.shape[dim] for dim in attrs.dims])
 
     def places(self, x: Meta, attrs: SomeDims) -> Places:
         return [(wrap(i, x.ndim), j) for j, i in enumerate(attrs.dims)]
@@ -190,6 +207,18 @@ class Expand(ViewOp[PerDim]):
     attributes = PerDim
     kernel = staticmethod(torch.Tensor.expand)
 
+    def deduce(self, x: Meta, attrs: PerDim) -> Meta | None:
+        new = len(attrs.sizes) - x.ndim
+        if new < 0 or not are_ints(*attrs.sizes) or min(attrs.sizes[:new], default=0) < 0:
+            return None
+        shape = list(attrs.sizes)
+        for dim, size in enumerate(x.shape, new):
+            if shape[dim] in (-1, size):
+                shape[dim] = size
+            elif size != 1 or shape[dim] < 0:
+                return None
+        return x.like(shape)
+
     def rule(self, axis: Axis, x: Meta, attrs: PerDim) -> Rule:
         new = len(attrs.sizes) - x.ndim
         found = follows((j - new, j) for j, size in enumerate(attrs.sizes) if size == -1)
@@ -240,6 +269,12 @@ class Unsqueeze(Rearrangement[OneDim]):
     name = "unsqueeze"
     attributes = OneDim
     kernel = staticmethod(torch.unsqueeze)
+
+    def deduce(self, x: Meta, attrs: OneDim) -> Meta | None:
+        if not is_dim(attrs.dim, x.ndim + 1):
+            return None
+        dim = attrs.dim % (x.ndim + 1)
+        return x.like((*x.shape[:dim], 1, *x.shape[dim:]))
 
     def places(self, x: Meta, attrs: OneDim) -> Places:
         dim = wrap(attrs.dim, x.ndim + 1)

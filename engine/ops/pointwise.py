@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ NumberPredicate: TypeAlias = Callable[[Number, torch.dtype], bool]
 # A number as an attribute, see `exact`.
 Exact: TypeAlias = tuple[NumberLike | None, str]
 NUMBERS = (int, float, complex)  # bool is an int
+_CPU = torch.device("cpu")
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
 # the root of a maximum is not the maximum of the roots where some are of negative numbers.
@@ -169,15 +170,27 @@ def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
     The kernel runs on tensors without elements, which takes a tenth of the time that torch's
     data-free device takes for many functions. Raises ShapeError when the shapes do not broadcast.
     """
-    metas = [arg for arg in args if isinstance(arg, Meta)]
-    shape = metas[0].shape if len(metas) == 1 else _broadcast([meta.shape for meta in metas])
-    # Without dims a tensor promotes like a number, so such an input must stand as one.
-    result = kernel(*[_stand_in(arg) if isinstance(arg, Meta) else arg for arg in args])
-    return Meta.of(shape, result.dtype, device=result.device)
+    shapes = [arg.shape for arg in args if isinstance(arg, Meta)]
+    shape = shapes[0] if len(set(shapes)) == 1 else _broadcast(shapes)
+    dtype = _result_dtype(kernel, torch.get_default_dtype(), *map(_kind, args))
+    return Meta.of(shape, dtype, device=_CPU)
 
 
-def _stand_in(meta: Meta) -> torch.Tensor:
-    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
+def _kind(arg: Arg) -> tuple[object, object]:
+    """What the dtype of a result depends on; without dims a tensor promotes like a number."""
+    return (arg.dtype, bool(arg.shape)) if isinstance(arg, Meta) else (type(arg), arg)
+
+
+@lru_cache(maxsize=4096)
+def _result_dtype(
+    kernel: Kernel, default: torch.dtype, *kinds: tuple[object, object]
+) -> torch.dtype:
+    """The dtype of what a kernel makes, where `default` is torch's default dtype."""
+    stand_ins = [
+        torch.ones((0,) if value else (), dtype=kind) if isinstance(kind, torch.dtype) else value
+        for kind, value in kinds
+    ]
+    return kernel(*stand_ins).dtype  # type: ignore[no-any-return]
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

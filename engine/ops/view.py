@@ -20,6 +20,7 @@ from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..views import ViewStep, base_of, unlink
 from .data_movement import Rearrangement, follows, passes, unpack, wrap
+from .result_shapes import are_ints
 
 Group = tuple[Shape, Shape]  # input dims and output dims that hold the same elements
 
@@ -124,6 +125,14 @@ class View(Rearrangement[NewShape]):
 
     def kernel(self, x: torch.Tensor, *shape: int) -> torch.Tensor:
         return torch.reshape(x, shape)
+
+    def deduce(self, x: Meta, attrs: NewShape) -> Meta | None:
+        if not are_ints(*attrs) or min(attrs, default=0) < -1 or attrs.count(-1) > 1:
+            return None
+        if -1 in attrs and 0 in attrs:
+            return None
+        shape = _resolved(x.shape, attrs)
+        return x.like(shape) if prod(shape) == x.numel else None
 
     def rule(self, axis: Axis, x: Meta, attrs: NewShape) -> Rule:
         before = axis.whole[0] if axis.whole else tuple(x.shape)
