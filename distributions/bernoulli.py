@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-
-import torch
+from typing import ClassVar
 
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
-from .discrete import one_of
+from . import constraints
+from .discrete import one_of, probs_to_logits
 from .distribution import Distribution, Parameter, broadcast_all
 
 
@@ -23,7 +23,8 @@ class Bernoulli(Distribution):
     """
 
     has_enumerate_support = True
-    parameters = ("probs", "logits")
+    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.boolean
 
     def __init__(
         self,
@@ -35,10 +36,6 @@ class Bernoulli(Distribution):
         (value,) = broadcast_all(given)
         setattr(self, name, value)
         super().__init__(value.shape, validate_args=validate_args)
-        if name == "probs":
-            self._check(name, value, (value >= 0) & (value <= 1), "in [0, 1]")
-        else:
-            self._check(name, value, ~value.isnan(), "a number")
 
     @cached_property
     def probs(self) -> Tensor:
@@ -48,9 +45,7 @@ class Bernoulli(Distribution):
     @cached_property
     def logits(self) -> Tensor:
         """log(p / (1 - p)), finite also where p is 0 or 1."""
-        eps = torch.finfo(self.probs.dtype).eps
-        p = self.probs.clamp(min=eps, max=1 - eps)
-        return p.log() - (-p).log1p()
+        return probs_to_logits(self.probs, is_binary=True)
 
     @property
     def mean(self) -> Tensor:
@@ -72,8 +67,7 @@ class Bernoulli(Distribution):
         return (tensor_ops.rand_like(probs) < probs).type_as(probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        self._check_tensor("log_prob", value)
-        self._check("value", value, (value == 0) | (value == 1), "0 or 1")
+        self._check_value("log_prob", value)
         logits, value = broadcast_all(self.logits, value)
         return -F.binary_cross_entropy_with_logits(logits, value, reduction="none")
 

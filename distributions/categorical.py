@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar, Self
 
 import torch
 
@@ -11,7 +12,8 @@ from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, ShapeError, kind_of
 from ..kernels.common_shapes import broadcast_shapes
-from .discrete import one_of
+from . import constraints
+from .discrete import one_of, probs_to_logits
 from .distribution import Distribution
 
 
@@ -26,7 +28,7 @@ class Categorical(Distribution):
     """
 
     has_enumerate_support = True
-    parameters = ("probs", "logits")
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self,
@@ -52,13 +54,12 @@ class Categorical(Distribution):
             rule = "numbers below infinity, of which one is finite"
             self._check(name, value, ~self.logits.isnan(), rule)
 
-    def _parameter_shape(self, batch_shape: Sequence[int]) -> tuple[int, ...]:
-        return (*batch_shape, self._num_events)
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
 
-    def expand(self, batch_shape: Sequence[int]) -> Categorical:
-        new = super().expand(batch_shape)
+    def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
         new._num_events = self._num_events
-        return new
 
     @cached_property
     def probs(self) -> Tensor:
@@ -68,13 +69,12 @@ class Categorical(Distribution):
     @cached_property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities, finite also where these are 0."""
-        eps = torch.finfo(self.probs.dtype).eps
-        return self.probs.clamp(min=eps, max=1 - eps).log()
+        return probs_to_logits(self.probs)
 
     @property
     def param_shape(self) -> torch.Size:
         """The shape of `probs` and `logits`."""
-        return torch.Size(self._parameter_shape(self.batch_shape))
+        return torch.Size((*self.batch_shape, self._num_events))
 
     @property
     def mean(self) -> Tensor:

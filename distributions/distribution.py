@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, cast
 
 import torch
 
 from ..engine import interpreter
-from ..engine.argument_types import Number
 from ..engine.grad_mode import no_grad
-from ..engine.tensor import Tensor, tensor_ops
+from ..engine.tensor import Tensor
 from ..errors import (
     OnefoldNotImplementedError,
     OnefoldTypeError,
     OnefoldValueError,
     kind_of,
+    warn,
 )
-
-Parameter = Tensor | Number
+from .broadcast_parameters import Parameter as Parameter, broadcast_all as broadcast_all
+from .scalar_constraints import Constraint, is_dependent
 
 
 class Distribution:
@@ -29,11 +29,15 @@ class Distribution:
     parameters and values are checked, which reads them; in graphs, where values are not known, it
     is left out. Raises OnefoldValueError for parameters and values that are not allowed, and
     OnefoldTypeError for a value that is no tensor.
+
+    Subclasses set their parameters, which `arg_constraints` names, before they call `__init__`;
+    `support` is the set of values.
     """
 
     has_rsample: ClassVar[bool] = False
     has_enumerate_support: ClassVar[bool] = False
-    parameters: ClassVar[tuple[str, ...]] = ()  # attributes of shape batch_shape
+    arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    support: Any = None
     _validates: ClassVar[bool] = True
 
     def __init__(
@@ -45,6 +49,19 @@ class Distribution:
         self._batch_shape = torch.Size(batch_shape)
         self._event_shape = torch.Size(event_shape)
         self._validate_args = self._validates if validate_args is None else validate_args
+        if self._checks:
+            for name, value in self._parameters().items():
+                constraint = self.arg_constraints[name]
+                if not is_dependent(constraint):
+                    self._check(name, value, constraint.check(value), constraint.rule)
+
+    @property
+    def _checks(self) -> bool:
+        return self._validate_args and not interpreter.capturing()
+
+    def _parameters(self) -> dict[str, Tensor]:
+        """The parameters that were given, or computed since."""
+        return {name: vars(self)[name] for name in self.arg_constraints if name in vars(self)}
 
     def _lacks(self, name: str) -> OnefoldNotImplementedError:
         return OnefoldNotImplementedError(f"{type(self).__name__} has no {name}")
@@ -89,6 +106,11 @@ class Distribution:
         """`sample` with gradients for the parameters, where the distribution has them."""
         raise self._lacks("rsample")
 
+    def sample_n(self, n: int) -> Tensor:
+        """`sample((n,))`, as torch spelled it before; warns."""
+        warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning)
+        return self.sample((n,))
+
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density, or of the probability, at `value`."""
         raise self._lacks("log_prob")
@@ -116,27 +138,29 @@ class Distribution:
         """
         raise self._lacks("enumerate_support")
 
-    def expand(self, batch_shape: Sequence[int]) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Self:
         """The distribution with its parameters expanded to another batch shape."""
-        new = type(self).__new__(type(self))
+        new = self._get_checked_instance(type(self), _instance)
         Distribution.__init__(new, batch_shape, self._event_shape, False)
-        for name in self.parameters:
-            if name in self.__dict__:
-                setattr(new, name, getattr(self, name).expand(self._parameter_shape(batch_shape)))
+        for name, value in self._parameters().items():
+            setattr(new, name, _expanded(value, batch_shape, self.arg_constraints[name]))
+        self._expand_others(new, batch_shape)
         new._validate_args = self._validate_args
         return new
 
-    def _parameter_shape(self, batch_shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(batch_shape)
+    def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
+        """Give an expanded distribution what it has besides its parameters."""
 
-    def _extended_shape(self, sample_shape: Sequence[int]) -> tuple[int, ...]:
+    def _get_checked_instance(self, cls: type[object], _instance: object = None) -> Self:
+        """The distribution that `expand` fills: a new one, unless a subclass gives its own."""
+        return cast(Self, type(self).__new__(type(self)) if _instance is None else _instance)
+
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
         return (*sample_shape, *self._batch_shape, *self._event_shape)
 
     def _check(self, name: str, value: Tensor, allowed: Tensor, rule: str) -> None:
         """Raise unless `allowed` holds for every element of the argument `value`."""
-        if not self._validate_args or interpreter.capturing():
-            return
-        if not bool(allowed.detach().all()):
+        if self._checks and not bool(allowed.detach().all()):
             raise OnefoldValueError(
                 f"{type(self).__name__}: {name} must be {rule}, but got {value.detach()}"
             )
@@ -149,9 +173,32 @@ class Distribution:
                 f"onefold, but got {kind_of(value)}"
             )
 
+    def _check_value(self, method: str, value: Tensor) -> None:
+        """Raise unless the argument of a method is a tensor of values that are possible."""
+        self._check_tensor(method, value)
+        if not self._validate_args:
+            return
+        wanted = (*self._batch_shape, *self._event_shape)
+        events = len(self._event_shape)
+        pairs = zip(reversed(value.shape), reversed(wanted), strict=False)
+        fits = all(1 in pair or pair[0] == pair[1] for pair in pairs)
+        if not fits or tuple(value.shape[value.ndim - events :]) != tuple(self._event_shape):
+            raise OnefoldValueError(
+                f"{type(self).__name__}: the value argument to {method} must end with event_shape "
+                f"{tuple(self._event_shape)} and broadcast with {wanted}, but has shape "
+                f"{tuple(value.shape)}"
+            )
+        support = self.support
+        if self._checks and support is not None and not is_dependent(support):
+            self._check("value", value, support.check(value), support.rule)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        """What subclasses that were written for torch call."""
+        self._check_value("log_prob", value)
+
     def __repr__(self) -> str:
         """The class, with its parameters, or their shapes where they are not numbers."""
-        shown = {name: getattr(self, name) for name in self.parameters if name in self.__dict__}
+        shown = self._parameters()
         if interpreter.capturing() or any(x.numel() != 1 for x in shown.values()):
             parts = [f"{name}: {x.shape}" for name, x in shown.items()]
         else:
@@ -159,18 +206,6 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def broadcast_all(*given: Parameter) -> tuple[Tensor, ...]:
-    """Numbers and tensors as tensors of one shape, beside each other."""
-    tensors = [x for x in given if isinstance(x, Tensor)]
-    made: list[Any] = []
-    for x in given:
-        if isinstance(x, Tensor):
-            made.append(x)
-        elif tensors:
-            like = tensors[0]
-            floats = like if like.meta.is_floating else like.float()
-            made.append(tensor_ops.full_like(floats, x))
-        else:
-            made.append(tensor_ops.tensor(x, dtype=torch.get_default_dtype()))
-    same = all(x.shape == made[0].shape for x in made)
-    return tuple(made if same else tensor_ops.broadcast_tensors(*made))
+def _expanded(value: Tensor, batch_shape: Sequence[int], constraint: Constraint) -> Tensor:
+    events = int(constraint.event_dim)
+    return value.expand((*batch_shape, *value.shape[value.ndim - events :]))

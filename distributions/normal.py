@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
+from . import constraints
 from .distribution import Distribution, Parameter, broadcast_all
 
 
@@ -18,13 +20,12 @@ class Normal(Distribution):
     """
 
     has_rsample = True
-    parameters = ("loc", "scale")
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
 
     def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(self.loc.shape, validate_args=validate_args)
-        self._check("loc", self.loc, ~self.loc.isnan(), "a number")
-        self._check("scale", self.scale, self.scale > 0, "greater than 0")
 
     @property
     def mean(self) -> Tensor:
@@ -48,14 +49,12 @@ class Normal(Distribution):
         return loc + tensor_ops.randn_like(loc) * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
-        self._check_tensor("log_prob", value)
-        self._check("value", value, ~value.isnan(), "a number")
+        self._check_value("log_prob", value)
         distance = (value - self.loc).square() / (2 * self.variance)
         return -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Tensor) -> Tensor:
-        self._check_tensor("cdf", value)
-        self._check("value", value, ~value.isnan(), "a number")
+        self._check_value("cdf", value)
         return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
+from . import constraints
 from .distribution import Distribution, Parameter, broadcast_all
 
 
@@ -17,12 +19,18 @@ class Uniform(Distribution):
     """
 
     has_rsample = True
-    parameters = ("low", "high")
+    arg_constraints: ClassVar = dict.fromkeys(
+        ("low", "high"), constraints.dependent(is_discrete=False, event_dim=0)
+    )
 
     def __init__(self, low: Parameter, high: Parameter, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
         self._check("high", self.high, self.low < self.high, "greater than low")
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:
@@ -60,8 +68,3 @@ class Uniform(Distribution):
 
     def entropy(self) -> Tensor:
         return (self.high - self.low).log()
-
-    def _check_value(self, method: str, value: Tensor) -> None:
-        self._check_tensor(method, value)
-        inside = (self.low <= value) & (self.high >= value)
-        self._check("value", value, inside, "in [low, high]")

@@ -101,6 +101,8 @@ fft.ifftshift(input, dim=None): but dim linear
 """
 
 SPECIAL = """
+_dirichlet_grad(x, alpha, total): each constant
+_standard_gamma_grad(input, output): each constant
 i0(input, *, out=None): each
 igamma(input, other, *, out=None): each
 igammac(input, other, *, out=None): each

@@ -1,0 +1,140 @@
+"""Samples of counts, whose parameters are tensors: poisson and binomial.
+
+The work for each element is fixed, so that no value is waited for and graphs can hold the steps.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import OnefoldTypeError
+from ..generator import Generator
+from ..grad_mode import no_grad
+from ..names import register_function
+from ..tensor import Tensor
+from .arithmetic import add
+from .cast import cast
+from .elementwise_nary import xlogy
+from .like import empty_like
+from .random_inplace import check_values, uniform_
+from .reduce import without_partials
+from .torch_rows import FUNCTIONS
+from .unary import lgamma
+from .where import minimum, where
+
+# A quantile of the Poisson distribution is at most so far before and after its expansion.
+_BEFORE, _AFTER = 12, 4
+# Binomial numbers of means below 10 are above this with a probability of less than 2^-53.
+_FEW = 48
+# Rejection keeps more than 2 of 3 candidates: fewer than 1 in 10^10 has none in so many rounds.
+_ROUNDS = 24
+
+
+@register_function
+@no_grad
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """A number of the Poisson distribution of each rate, in the dtype and layout of `input`.
+
+    The inverse of the distribution function at a uniform number: the first k that reaches it, from
+    a little before the Cornish-Fisher expansion on. Raises OnefoldRuntimeError for negative rates,
+    OnefoldTypeError for a dtype that is not floating.
+
+    >>> import onefold as flow
+    >>> flow.poisson(flow.tensor([0.0, 1e-9]))
+    tensor([0., 0.])
+    """
+    _check_floating("poisson", input)
+    rate = without_partials(input)
+    check_values(rate >= 0, "poisson expects all elements of input to be >= 0")
+    rate = cast(rate, torch.float64)
+    u = uniform_(empty_like(rate), generator=generator)
+    z = FUNCTIONS["special.ndtri"](u).clamp(min=-9, max=9)
+    middle = rate + rate.sqrt() * z + (z.square() + 2) / 6
+    count = start = (middle.floor() - _BEFORE).clamp(min=0)
+    reached = FUNCTIONS["igammac"](start + 1, rate)
+    mass = (xlogy(start, rate) - rate - lgamma(start + 1)).exp()
+    for step in range(1, _BEFORE + _AFTER + 1):
+        count = count + (reached < u)
+        mass = mass * rate / (start + step)
+        reached = reached + mass
+    return cast(count, input.dtype)
+
+
+@register_function
+@no_grad
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with chance `prob`, in the dtype of `count`.
+
+    The two broadcast. Small means by a search through the distribution function, others by
+    rejection: Hörmann, "The generation of binomial random variates" (1993), algorithm BTRS. Raises
+    OnefoldRuntimeError for negative counts and chances outside of [0, 1], OnefoldTypeError for
+    dtypes that are not floating, or differ.
+
+    >>> import onefold as flow
+    >>> flow.binomial(flow.tensor([3.0, 4.0]), flow.tensor([1.0, 0.0]))
+    tensor([3., 0.])
+    """
+    _check_floating("binomial", count)
+    if prob.dtype is not count.dtype:
+        raise OnefoldTypeError(
+            f"binomial: count and prob must have one dtype, but got {count.dtype} and {prob.dtype}"
+        )
+    n, p = without_partials(count), without_partials(prob)
+    check_values(n >= 0, "binomial expects all elements of count to be >= 0")
+    check_values((p >= 0) & (p <= 1), "binomial expects all elements of prob to be in [0, 1]")
+    n, p = cast(n.floor(), torch.float64), cast(p, torch.float64)
+    rare = minimum(p, 1 - p)
+    few = _few(n, rare, generator)
+    found = where(n * rare < 10, few, _many(n, rare, few, generator))
+    return cast(where(p > 0.5, n - found, found), count.dtype)
+
+
+def _few(n: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
+    """Binomial numbers of means below 10: the first k whose distribution function reaches u."""
+    mass = (n * (-p).log1p()).exp()
+    u = uniform_(empty_like(mass), generator=generator)
+    odds = p / (1 - p)
+    reached = mass
+    count = (reached < u) * 1.0
+    for k in range(1, _FEW):
+        mass = mass * odds * ((n - (k - 1)) / k)
+        reached = add(reached, mass)
+        count = count + (reached < u)
+    return minimum(count, n)
+
+
+def _many(n: Tensor, p: Tensor, other: Tensor, generator: Generator | None) -> Tensor:
+    """Binomial numbers of means from 10 on, p at most 1/2; `other` has the shape of the result.
+
+    The names are those of the paper. Smaller means are raised to 10, so that all is finite.
+    """
+    n = n.clamp(min=20)
+    p = where(n * p < 10, 10 / n, p)
+    spread = (n * p * (1 - p)).sqrt()
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    c = n * p + 0.5
+    alpha = (2.83 + 5.1 / b) * spread
+    v_r = 0.92 - 4.2 / b
+    m = ((n + 1) * p).floor()
+    h = lgamma(m + 1) + lgamma(n - m + 1)
+    log_odds = p.log() - (-p).log1p()
+    found, open_ = m.expand(other.shape), other == other
+    for _ in range(_ROUNDS):
+        u = uniform_(empty_like(other), generator=generator) - 0.5
+        v = uniform_(empty_like(other), generator=generator)
+        us = 0.5 - u.abs()
+        k = ((2 * a / us + b) * u + c).floor()
+        inside = (k >= 0) & (k <= n)
+        k = where(inside, k, m)
+        density = h - lgamma(k + 1) - lgamma(n - k + 1) + (k - m) * log_odds
+        exact = (v * alpha / (a / us.square() + b)).log() <= density
+        taken = open_ & inside & (((us >= 0.07) & (v <= v_r)) | exact)
+        found = where(taken, k, found)
+        open_ = open_ & ~taken
+    return found
+
+
+def _check_floating(name: str, x: Tensor) -> None:
+    if not x.dtype.is_floating_point:
+        raise OnefoldTypeError(f"{name} needs a floating dtype, but got {x.dtype}")
