@@ -5,24 +5,75 @@ from ..engine.boundaries import (
     refusing_methods as _refusing_methods,
 )
 from ..engine.refusal import refusing as _refusing
+from . import (
+    constraints as constraints,
+    divergences as _divergences,  # noqa: F401  (it registers the formulas)
+    mixed_divergences as _mixed_divergences,  # noqa: F401
+    normal_divergences as _normal_divergences,  # noqa: F401
+    transforms as transforms,
+    utils as utils,
+)
 from .bernoulli import Bernoulli as Bernoulli
+from .beta import Beta as Beta
+from .binomial import Binomial as Binomial
 from .categorical import Categorical as Categorical
+from .cauchy import Cauchy as Cauchy
+from .chi2 import Chi2 as Chi2
+from .constraint_registry import biject_to as biject_to, transform_to as transform_to
+from .continuous_bernoulli import ContinuousBernoulli as ContinuousBernoulli
+from .dirichlet import Dirichlet as Dirichlet
 from .distribution import Distribution as Distribution
+from .exp_family import ExponentialFamily as ExponentialFamily
+from .exponential import Exponential as Exponential
+from .fishersnedecor import FisherSnedecor as FisherSnedecor
+from .gamma import Gamma as Gamma
+from .geometric import Geometric as Geometric
+from .gumbel import Gumbel as Gumbel
+from .half_cauchy import HalfCauchy as HalfCauchy
+from .half_normal import HalfNormal as HalfNormal
+from .independent import Independent as Independent
+from .inverse_gamma import InverseGamma as InverseGamma
 from .kl import kl_divergence as _kl_divergence, register_kl as register_kl
+from .kumaraswamy import Kumaraswamy as Kumaraswamy
+from .laplace import Laplace as Laplace
+from .log_normal import LogNormal as LogNormal
+from .logistic_normal import LogisticNormal as LogisticNormal
+from .lowrank_multivariate_normal import LowRankMultivariateNormal as LowRankMultivariateNormal
+from .mixture_same_family import MixtureSameFamily as MixtureSameFamily
+from .multinomial import Multinomial as Multinomial
+from .multivariate_normal import MultivariateNormal as MultivariateNormal
+from .negative_binomial import NegativeBinomial as NegativeBinomial
 from .normal import Normal as Normal
+from .one_hot_categorical import (
+    OneHotCategorical as OneHotCategorical,
+    OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
+)
+from .pareto import Pareto as Pareto
+from .poisson import Poisson as Poisson
+from .relaxed_bernoulli import RelaxedBernoulli as RelaxedBernoulli
+from .relaxed_categorical import RelaxedOneHotCategorical as RelaxedOneHotCategorical
+from .studentT import StudentT as StudentT
+from .transformed_distribution import TransformedDistribution as TransformedDistribution
+from .transforms import *  # noqa: F403
 from .uniform import Uniform as Uniform
+from .von_mises import VonMises as VonMises
+from .weibull import Weibull as Weibull
 
-_refusing_classes(list(globals().values()), Distribution)
-for _kind in (Bernoulli, Categorical, Normal, Uniform):
+_kinds = [
+    kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Distribution)
+]
+_refusing_classes(_kinds, Distribution)
+for _kind in _kinds:
     _refusing_methods(_kind)
 kl_divergence = _refusing(_kl_divergence)
 
 __all__ = [
-    "Bernoulli",
-    "Categorical",
-    "Distribution",
-    "Normal",
-    "Uniform",
+    *(kind.__name__ for kind in _kinds),
+    *transforms.__all__,
+    "biject_to",
     "kl_divergence",
     "register_kl",
+    "transform_to",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+
 from typing import ClassVar
 
 from ..engine.grad_mode import no_grad
@@ -12,6 +12,7 @@ from ..nn import functional as F
 from . import constraints
 from .discrete import one_of, probs_to_logits
 from .distribution import Distribution, Parameter, broadcast_all
+from .lazy_property import lazy_property
 
 
 class Bernoulli(Distribution):
@@ -37,12 +38,12 @@ class Bernoulli(Distribution):
         setattr(self, name, value)
         super().__init__(value.shape, validate_args=validate_args)
 
-    @cached_property
+    @lazy_property
     def probs(self) -> Tensor:
         """The probabilities of 1."""
         return self.logits.sigmoid()
 
-    @cached_property
+    @lazy_property
     def logits(self) -> Tensor:
         """log(p / (1 - p)), finite also where p is 0 or 1."""
         return probs_to_logits(self.probs, is_binary=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+
 from typing import ClassVar, Self
 
 import torch
@@ -15,6 +15,7 @@ from ..kernels.common_shapes import broadcast_shapes
 from . import constraints
 from .discrete import one_of, probs_to_logits
 from .distribution import Distribution
+from .lazy_property import lazy_property
 
 
 class Categorical(Distribution):
@@ -61,12 +62,12 @@ class Categorical(Distribution):
     def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
         new._num_events = self._num_events
 
-    @cached_property
+    @lazy_property
     def probs(self) -> Tensor:
         """The probabilities."""
         return self.logits.softmax(-1)
 
-    @cached_property
+    @lazy_property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities, finite also where these are 0."""
         return probs_to_logits(self.probs)

@@ -118,17 +118,17 @@ class CorrCholeskyTransform(_Fixed):
 
     def _call(self, x: Tensor) -> Tensor:
         eps = torch.finfo(x.dtype).eps
-        partial = _to_tril(x.tanh().clamp(min=-1 + eps, max=1 - eps))
+        partial = vec_to_tril_matrix(x.tanh().clamp(min=-1 + eps, max=1 - eps), -1)
         rest = (1 - partial.square()).sqrt().cumprod(-1)
         with_ones = partial + tensor_ops.ones_like(partial[..., 0]).diag_embed()
         return with_ones * F.pad(rest[..., :-1], [1, 0], value=1)
 
     def _inverse(self, y: Tensor) -> Tensor:
         rest = F.pad(1 - y.square().cumsum(-1)[..., :-1], [1, 0], value=1)
-        return (_from_tril(y, -1) / _from_tril(rest, -1).sqrt()).atanh()
+        return (tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(rest, -1).sqrt()).atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        rest = _from_tril(1 - y.square().cumsum(-1), -2)
+        rest = tril_matrix_to_vec(1 - y.square().cumsum(-1), -2)
         slope = 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
         return 0.5 * rest.log().sum(-1) + slope.sum(-1)
 
@@ -144,29 +144,33 @@ class CorrCholeskyTransform(_Fixed):
         return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
 
 
-def _size_of(length: int) -> int:
-    """The size of a matrix with so many numbers below its diagonal."""
-    size = round((0.25 + 2 * length) ** 0.5 + 0.5)
-    if size * (size - 1) // 2 != length:
-        raise ShapeError(f"{length} numbers do not fill the part of a matrix below its diagonal")
+def _size_of(length: int, diag: int = -1) -> int:
+    """The size of a matrix with so many numbers up to the diagonal `diag`; ShapeError for none."""
+    size = max(0, -diag)
+    while len(_up_to(diag, size)) < length:
+        size += 1
+    if len(_up_to(diag, size)) != length:
+        raise ShapeError(f"{length} numbers do not fill a matrix up to its diagonal {diag}")
     return size
 
 
-def _to_tril(x: Tensor) -> Tensor:
-    """Matrices with these numbers below their diagonals, row by row."""
-    size = _size_of(x.shape[-1])
-    padded = F.pad(x, [1, 0])
-    places = [i * (i - 1) // 2 + j + 1 if j < i else 0 for i in range(size) for j in range(size)]
-    index = x.new_tensor(places, dtype=torch.int64)
-    return padded.index_select(-1, index).unflatten(-1, (size, size))
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
+    """Matrices with these numbers up to the diagonal `diag`, row by row."""
+    size = _size_of(vec.shape[-1], diag)
+    places = {place: i + 1 for i, place in enumerate(_up_to(diag, size))}
+    index = vec.new_tensor([places.get(i, 0) for i in range(size * size)], dtype=torch.int64)
+    return F.pad(vec, [1, 0]).index_select(-1, index).unflatten(-1, (size, size))
 
 
-def _from_tril(x: Tensor, diagonal: int) -> Tensor:
-    """The numbers up to this diagonal, row by row."""
-    size = x.shape[-1]
-    places = [i * size + j for i in range(size) for j in range(i + diagonal + 1)]
-    index = x.new_tensor(places, dtype=torch.int64)
-    return x.flatten(-2).index_select(-1, index)
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """The numbers of matrices up to the diagonal `diag`, row by row."""
+    index = mat.new_tensor(_up_to(diag, mat.shape[-1]), dtype=torch.int64)
+    return mat.flatten(-2).index_select(-1, index)
+
+
+def _up_to(diag: int, size: int) -> list[int]:
+    """The places, in a flat matrix, up to a diagonal."""
+    return [i * size + j for i in range(size) for j in range(min(size, i + diag + 1))]
 
 
 class ReshapeTransform(Transform):

@@ -193,8 +193,24 @@ def _ihfft(*args: Any, **named: Any) -> torch.Tensor:
     return deferred.resolve_conj()
 
 
+def _gamma_grad(input: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Torch has no form of it without data."""
+    if input.is_meta:
+        return input + output
+    return torch._standard_gamma_grad(*torch.broadcast_tensors(input, output))
+
+
+def _dirichlet_grad(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Torch has no form of it without data."""
+    if x.is_meta:
+        return x + alpha + total
+    return torch._dirichlet_grad(*torch.broadcast_tensors(x, alpha, total))
+
+
 # What runs on shards in place of torch's function. Torch references have Triton kernels.
 _LOCAL: dict[str, LocalFunction] = {
+    "_dirichlet_grad": _dirichlet_grad,
+    "_standard_gamma_grad": _gamma_grad,
     "bucketize": search_ref.bucketize,
     "embedding_bag": _embedding_bag,
     "fft.ihfft": _ihfft,

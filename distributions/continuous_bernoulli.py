@@ -1,0 +1,119 @@
+"""The continuous Bernoulli distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import torch
+
+from ..engine.tensor import Tensor, tensor_ops
+from ..nn import functional as F
+from . import constraints
+from .broadcast_parameters import Parameter, broadcast_all
+from .discrete import clamp_probs, logits_to_probs, one_of, probs_to_logits
+from .distribution import Distribution
+from .lazy_property import lazy_property
+
+
+class ContinuousBernoulli(Distribution):
+    """Numbers in [0, 1] of density proportional to p^x (1 - p)^(1 - x); p is `probs`, or of `logits`.
+
+    Where p is inside of `lims`, around 1/2, expansions are used. Source: Loaiza-Ganem and
+    Cunningham, "The continuous Bernoulli" (2019).
+
+    >>> import onefold as flow
+    >>> ContinuousBernoulli(0.5).variance
+    tensor(0.0833)
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+
+    def __init__(
+        self,
+        probs: Parameter | None = None,
+        logits: Parameter | None = None,
+        lims: tuple[float, float] = (0.499, 0.501),
+        validate_args: bool | None = None,
+    ) -> None:
+        name, given = one_of("ContinuousBernoulli", probs, logits)
+        (value,) = broadcast_all(given)
+        setattr(self, name, value)
+        self._lims = lims
+        super().__init__(value.shape, validate_args=validate_args)
+        if name == "probs":
+            self.probs = clamp_probs(value)
+
+    def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
+        new._lims = self._lims
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        """p, which is neither 0 nor 1."""
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        """log(p / (1 - p))"""
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @property
+    def param_shape(self) -> torch.Size:
+        """The shape of `probs` and `logits`."""
+        return self._batch_shape
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Where p is around 1/2, p with another value there, and log((1 - p) / p) of it."""
+        near = (self.probs > self._lims[0]) & (self.probs <= self._lims[1])
+        p = self.probs.masked_fill(near, self._lims[0])
+        return near, p, (-p).log1p() - p.log()
+
+    def _log_normalizer(self) -> Tensor:
+        near, p, odds = self._parts()
+        found = odds.abs().log() - (1 - 2 * p).abs().log()
+        x = (self.probs - 0.5).square()
+        return tensor_ops.where(near, math.log(2) + (4 / 3 + 104 / 45 * x) * x, found)
+
+    @property
+    def mean(self) -> Tensor:
+        near, p, odds = self._parts()
+        x = self.probs - 0.5
+        around = 0.5 + (1 / 3 + 16 / 45 * x.square()) * x
+        return tensor_ops.where(near, around, p / (2 * p - 1) + 1 / odds)
+
+    @property
+    def variance(self) -> Tensor:
+        near, p, odds = self._parts()
+        x = (self.probs - 0.5).square()
+        around = 1 / 12 - (1 / 15 - 128 / 945 * x) * x
+        found = p * (p - 1) / (1 - 2 * p).square() + 1 / odds.square()
+        return tensor_ops.where(near, around, found)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """The inverse of `cdf` at uniform numbers."""
+        shape = self._extended_shape(sample_shape)
+        return self.icdf(tensor_ops.rand_like(self.probs.expand(shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value("log_prob", value)
+        logits, value = broadcast_all(self.logits, value)
+        entropies = F.binary_cross_entropy_with_logits(logits, value, reduction="none")
+        return self._log_normalizer() - entropies
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._check_value("cdf", value)
+        near, p, _ = self._parts()
+        found = (p**value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1)
+        return tensor_ops.where(near, value, found).clamp(min=0, max=1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        near, p, odds = self._parts()
+        found = ((-p).log1p() - (value * (2 * p - 1) - p).log1p()) / odds
+        return tensor_ops.where(near, value, found)
+
+    def entropy(self) -> Tensor:
+        miss, hit = (-self.probs).log1p(), self.probs.log()
+        return self.mean * (miss - hit) - self._log_normalizer() - miss

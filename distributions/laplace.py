@@ -1,0 +1,67 @@
+"""The Laplace distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ..engine.tensor import Tensor, tensor_ops
+from . import constraints
+from .broadcast_parameters import Parameter, broadcast_all
+from .distribution import Distribution
+
+
+class Laplace(Distribution):
+    """Laplace variables of means `loc` and scales `scale` > 0.
+
+    >>> import onefold as flow
+    >>> Laplace(1.0, 2.0).variance
+    tensor(8.)
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale.square()
+
+    @property
+    def stddev(self) -> Tensor:
+        return math.sqrt(2) * self.scale
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """loc + scale times the difference of two exponential numbers."""
+        loc = self.loc.expand(self._extended_shape(sample_shape))
+        up = tensor_ops.empty_like(loc).exponential_()
+        return loc + self.scale * (up - tensor_ops.empty_like(loc).exponential_())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value("log_prob", value)
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._check_value("cdf", value)
+        y = (value - self.loc) / self.scale
+        return 0.5 - 0.5 * y.sign() * (-y.abs()).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        centered = value - 0.5
+        return self.loc - self.scale * centered.sign() * (-2 * centered.abs()).log1p()
+
+    def entropy(self) -> Tensor:
+        return 1 + (2 * self.scale).log()

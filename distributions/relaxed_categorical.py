@@ -1,0 +1,119 @@
+"""The relaxed one-hot categorical distribution, and that of its logarithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ..engine.tensor import Tensor, tensor_ops
+from . import constraints
+from .broadcast_parameters import Parameter, broadcast_all
+from .categorical import Categorical
+from .distribution import Distribution
+from .elementwise_transforms import ExpTransform
+from .transformed_distribution import TransformedDistribution
+
+
+class ExpRelaxedCategorical(Distribution):
+    """Logarithms of relaxed one-hot vectors: log_softmax of (logits + Gumbel) / `temperature`.
+
+    Source: Maddison et al., "The concrete distribution" (2017).
+
+    >>> import onefold as flow
+    >>> ExpRelaxedCategorical(flow.tensor(1.0), probs=flow.ones(2)).rsample().exp().sum()
+    tensor(1.)
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        temperature: Parameter,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        (self.temperature,) = broadcast_all(temperature)
+        self._categorical = Categorical(probs, logits, validate_args)
+        batch_shape, events = self._categorical.batch_shape, self._categorical.param_shape[-1:]
+        super().__init__(batch_shape, events, validate_args)
+
+    def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
+        new.temperature = self.temperature
+        new._categorical = self._categorical.expand(batch_shape)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories, if the temperature were 0."""
+        return self._categorical.probs  # type: ignore[no-any-return]
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._categorical.logits  # type: ignore[no-any-return]
+
+    @property
+    def param_shape(self) -> torch.Size:
+        """The shape of `probs` and `logits`."""
+        return self._categorical.param_shape
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """The logits with Gumbel noise, over the temperature, normalized."""
+        logits = self.logits.expand(self._extended_shape(sample_shape))
+        noise = -tensor_ops.empty_like(logits).exponential_().log()
+        return ((logits + noise) / self.temperature).log_softmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value("log_prob", value)
+        k = self.event_shape[0]
+        logits, value = broadcast_all(self.logits, value)
+        scale = self.temperature.log() * (k - 1) + math.lgamma(k)
+        return (logits - value * self.temperature).log_softmax(-1).sum(-1) + scale
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Shares that approach one-hot vectors as `temperature` > 0 falls; of `probs` or `logits`.
+
+    Source: Jang et al., "Categorical reparameterization with Gumbel-softmax" (2017).
+
+    >>> import onefold as flow
+    >>> RelaxedOneHotCategorical(flow.tensor(1.0), probs=flow.ones(3)).event_shape
+    torch.Size([3])
+    """
+
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.simplex
+
+    def __init__(
+        self,
+        temperature: Parameter,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
+        super().__init__(base, ExpTransform(), validate_args)
+
+    @property
+    def temperature(self) -> Tensor:
+        """How far the shares are from one-hot vectors."""
+        return self._log_of.temperature  # type: ignore[no-any-return]
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._log_of.logits  # type: ignore[no-any-return]
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories, if the temperature were 0."""
+        return self._log_of.probs  # type: ignore[no-any-return]
+
+    @property
+    def _log_of(self) -> Any:
+        return self.base_dist
