@@ -27,6 +27,7 @@ from .exp_family import ExponentialFamily as ExponentialFamily
 from .exponential import Exponential as Exponential
 from .fishersnedecor import FisherSnedecor as FisherSnedecor
 from .gamma import Gamma as Gamma
+from .generalized_pareto import GeneralizedPareto as GeneralizedPareto
 from .geometric import Geometric as Geometric
 from .gumbel import Gumbel as Gumbel
 from .half_cauchy import HalfCauchy as HalfCauchy
@@ -36,6 +37,7 @@ from .inverse_gamma import InverseGamma as InverseGamma
 from .kl import kl_divergence as _kl_divergence, register_kl as register_kl
 from .kumaraswamy import Kumaraswamy as Kumaraswamy
 from .laplace import Laplace as Laplace
+from .lkj_cholesky import LKJCholesky as LKJCholesky
 from .log_normal import LogNormal as LogNormal
 from .logistic_normal import LogisticNormal as LogisticNormal
 from .lowrank_multivariate_normal import LowRankMultivariateNormal as LowRankMultivariateNormal
@@ -58,6 +60,7 @@ from .transforms import *  # noqa: F403
 from .uniform import Uniform as Uniform
 from .von_mises import VonMises as VonMises
 from .weibull import Weibull as Weibull
+from .wishart import Wishart as Wishart
 
 _kinds = [
     kind

@@ -99,9 +99,7 @@ class Categorical(Distribution):
         return (scores - (-tensor_ops.rand_like(scores).log()).log()).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        self._check_tensor("log_prob", value)
-        inside = (value >= 0) & (value < self._num_events) & (value == value.floor())
-        self._check("value", value, inside, f"an integer in [0, {self._num_events})")
+        self._check_value("log_prob", value)
         shape = broadcast_shapes(value.shape, self.batch_shape)
         places = value.long().expand(shape).unsqueeze(-1)
         logits = self.logits.expand((*shape, self._num_events))

@@ -107,12 +107,16 @@ class ContinuousBernoulli(Distribution):
         self._check_value("cdf", value)
         near, p, _ = self._parts()
         found = (p**value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1)
-        return tensor_ops.where(near, value, found).clamp(min=0, max=1)
+        x = self.logits
+        bend = x * value * (1 - value) / 2 * (1 + x * (1 - 2 * value) / 6)
+        return tensor_ops.where(near, value - bend, found).clamp(min=0, max=1)
 
     def icdf(self, value: Tensor) -> Tensor:
         near, p, odds = self._parts()
         found = ((-p).log1p() - (value * (2 * p - 1) - p).log1p()) / odds
-        return tensor_ops.where(near, value, found)
+        x = self.logits
+        bend = x * value * (1 - value) / 2 * (1 + x * (1 - 2 * value) / 3)
+        return tensor_ops.where(near, value + bend, found)
 
     def entropy(self) -> Tensor:
         miss, hit = (-self.probs).log1p(), self.probs.log()

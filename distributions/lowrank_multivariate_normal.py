@@ -13,7 +13,7 @@ from ..kernels.common_shapes import broadcast_shapes
 from . import constraints
 from .distribution import Distribution
 from .lazy_property import lazy_property
-from .multivariate_normal import half_log_det, times_vector
+from .covariance_parameters import half_log_det, identity_like, times_vector
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -95,8 +95,8 @@ class LowRankMultivariateNormal(Distribution):
         """The lower Cholesky factor of the covariance, by that of one with a unit diagonal."""
         root = self._d.sqrt().unsqueeze(-1)
         scaled = self._w / root
-        ones = tensor_ops.ones_like(scaled[..., 0]).diag_embed()
-        return self._of_batch(root * linalg.cholesky(scaled @ scaled.transpose(-1, -2) + ones))
+        outer = scaled @ scaled.transpose(-1, -2)
+        return self._of_batch(root * linalg.cholesky(outer + identity_like(outer)))
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
@@ -134,7 +134,7 @@ def capacitance_tril(factor: Tensor, diagonal: Tensor) -> Tensor:
     """The lower Cholesky factor of I + W^T D^-1 W."""
     scaled = factor.transpose(-1, -2) / diagonal.unsqueeze(-2)
     inner = scaled @ factor
-    return linalg.cholesky(inner + tensor_ops.ones_like(inner[..., 0]).diag_embed())
+    return linalg.cholesky(inner + identity_like(inner))
 
 
 def low_rank_log_det(diagonal: Tensor, tril: Tensor) -> Tensor:

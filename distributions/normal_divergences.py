@@ -5,13 +5,14 @@ from __future__ import annotations
 from .. import linalg
 from ..engine.tensor import Tensor
 from ..errors import ShapeError
+from .covariance_parameters import half_log_det, inverse_of_tril, squared_distance_of
 from .kl import register_kl
 from .lowrank_multivariate_normal import (
     LowRankMultivariateNormal,
     low_rank_distance,
     low_rank_log_det,
 )
-from .multivariate_normal import MultivariateNormal, half_log_det, squared_distance_of
+from .multivariate_normal import MultivariateNormal
 
 Either = MultivariateNormal | LowRankMultivariateNormal
 
@@ -66,7 +67,7 @@ def _half_log_det_of(p: Either) -> Tensor:
 
 def _trace(factor: Tensor, spread: Tensor) -> Tensor:
     """The trace of (L L^T)^-1 S S^T."""
-    return _of_all(linalg.solve_triangular(factor, spread, upper=False))
+    return _of_all(inverse_of_tril(factor) @ spread)
 
 
 def _of_all(matrix: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ ROWS = {
     "OneHotCategoricalStraightThrough": (
         (P,), lambda d, p: d.OneHotCategoricalStraightThrough(p), ONE_HOT
     ),
-    "Pareto": ((SCALE, 2 + A), lambda d, a, c: d.Pareto(a, c), SCALE + POSITIVE),
+    "Pareto": ((SCALE, 5 + A), lambda d, a, c: d.Pareto(a, c), SCALE + POSITIVE),
     "Poisson": ((4 * A,), lambda d, a: d.Poisson(a), counts(8)),
     "RelaxedBernoulli": ((P,), lambda d, p: d.RelaxedBernoulli(_heat(p), p), UNIT),
     "RelaxedBernoulli of logits": (
