@@ -259,7 +259,7 @@ def solve_triangular(
     input: Tensor,
     B: Tensor,
     *,
-    upper: Tensor,
+    upper: bool,
     left: bool = True,
     unitriangular: bool = False,
     out: Tensor | None = None,

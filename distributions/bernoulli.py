@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from typing import ClassVar
 
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
 from . import constraints
+from .broadcast_parameters import Parameter, broadcast_all
 from .discrete import one_of, probs_to_logits
-from .distribution import Distribution, Parameter, broadcast_all
+from .distribution import Distribution
 from .lazy_property import lazy_property
 
 

@@ -7,7 +7,7 @@ That of `biject_to` is bijective and has a Jacobian, as for Hamiltonian Monte Ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ..errors import OnefoldNotImplementedError, OnefoldTypeError, kind_of
 from . import constraints, transforms
@@ -16,6 +16,8 @@ from .constraints import Constraint
 from .transforms import Transform
 
 Factory = Callable[[Any], Transform]
+F = TypeVar("F", bound=Factory)
+Key = Constraint | type[Constraint]
 
 
 class ConstraintRegistry:
@@ -29,17 +31,25 @@ class ConstraintRegistry:
     def __init__(self) -> None:
         self._registry: dict[type[Constraint], Factory] = {}
 
-    def register(
-        self, constraint: Constraint | type[Constraint], factory: Factory | None = None
-    ) -> Any:
+    @overload
+    def register(self, constraint: Key, factory: None = None) -> Callable[[F], F]: ...
+
+    @overload
+    def register(self, constraint: Key, factory: F) -> F: ...
+
+    def register(self, constraint: Key, factory: F | None = None) -> Callable[[F], F] | F:
         """Enter the function that makes the transform for constraints of a type (a decorator).
 
         Raises OnefoldTypeError for what is no constraint.
         """
         if factory is None:
-            return lambda made: self.register(constraint, made)
+
+            def entered(made: F) -> F:
+                return self.register(constraint, made)
+
+            return entered
         kind = type(constraint) if isinstance(constraint, Constraint) else constraint
-        if not isinstance(kind, type) or not issubclass(kind, Constraint):
+        if not _is_constraint(kind):
             raise OnefoldTypeError(
                 "register: Expected constraint to be either a Constraint subclass or instance, "
                 f"but got {kind_of(constraint)}"
@@ -58,11 +68,15 @@ class ConstraintRegistry:
         return factory(constraint)
 
 
+def _is_constraint(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Constraint)
+
+
 biject_to = ConstraintRegistry()
 transform_to = ConstraintRegistry()
 
 
-def _both(*kinds: Constraint | type[Constraint]) -> Callable[[Factory], Factory]:
+def _both(*kinds: Key) -> Callable[[Factory], Factory]:
     def register(factory: Factory) -> Factory:
         for kind in kinds:
             biject_to.register(kind, factory)

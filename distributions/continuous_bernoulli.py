@@ -18,7 +18,7 @@ from .lazy_property import lazy_property
 
 
 class ContinuousBernoulli(Distribution):
-    """Numbers in [0, 1] of density proportional to p^x (1 - p)^(1 - x); p is `probs`, or of `logits`.
+    """Numbers in [0, 1] of density proportional to p^x (1 - p)^(1 - x), of `probs` or `logits`.
 
     Where p is inside of `lims`, around 1/2, expansions are used. Source: Loaiza-Ganem and
     Cunningham, "The continuous Bernoulli" (2019).

@@ -6,7 +6,7 @@ import torch
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from .distribution import Parameter
+from .broadcast_parameters import Parameter
 
 
 def one_of(what: str, probs: Parameter | None, logits: Parameter | None) -> tuple[str, Parameter]:

@@ -17,7 +17,6 @@ from ..errors import (
     kind_of,
     warn,
 )
-from .broadcast_parameters import Parameter as Parameter, broadcast_all as broadcast_all
 from .scalar_constraints import Constraint, is_dependent
 
 

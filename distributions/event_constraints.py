@@ -166,7 +166,7 @@ class _PositiveSemidefinite(_Symmetric):
     def check(self, value: Tensor) -> Tensor:
         if value.shape[-1] != value.shape[-2]:
             return super().check(value)
-        return super().check(value) & (linalg.eigvalsh(value) >= 0).all(-1)
+        return super().check(value) & (linalg.eigvalsh(value.nan_to_num()) >= 0).all(-1)
 
 
 class _PositiveDefinite(_Symmetric):
@@ -210,7 +210,7 @@ class _Cat(_Parts):
 
     @property
     def event_dim(self) -> int:
-        return max(part.event_dim for part in self.cseq)
+        return max(int(part.event_dim) for part in self.cseq)
 
     def check(self, value: Tensor) -> Tensor:
         parts = value.split(self.lengths, self.dim)
@@ -223,11 +223,16 @@ class _Stack(_Parts):
 
     @property
     def event_dim(self) -> int:
-        dim = max(part.event_dim for part in self.cseq)
+        dim = max(int(part.event_dim) for part in self.cseq)
         return dim + 1 if self.dim + dim < 0 else dim
 
     def check(self, value: Tensor) -> Tensor:
         parts = value.unbind(self.dim)
+        if len(parts) != len(self.cseq):
+            raise ShapeError(
+                f"stack: {len(self.cseq)} constraints need as many parts along dim {self.dim}, but "
+                f"got {len(parts)}"
+            )
         checks = [c.check(part) for c, part in zip(self.cseq, parts, strict=True)]
         return tensor_ops.stack(checks, self.dim)
 

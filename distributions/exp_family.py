@@ -47,7 +47,7 @@ def normalizer_of(p: ExponentialFamily) -> tuple[tuple[Tensor, ...], Tensor, tup
         leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in natural]
         normalizer = p._log_normalizer(*leaves)
         slopes = grad(normalizer.sum(), leaves, create_graph=True)
-    return natural, normalizer, tuple(slopes)
+    return natural, normalizer, tuple([slope for slope in slopes if slope is not None])
 
 
 def event_sum(x: Tensor, batch_dims: int) -> Tensor:

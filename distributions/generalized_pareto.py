@@ -42,13 +42,11 @@ class GeneralizedPareto(Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> constraints.Constraint:
         end = self.loc - self.scale / self.concentration
-        return constraints.interval(
-            self.loc, end.masked_fill(self.concentration >= 0, math.inf)
-        )
+        return constraints.interval(self.loc, end.masked_fill(self.concentration >= 0, math.inf))
 
     @property
     def _shape(self) -> tuple[Tensor, Tensor]:
-        """Where the tail is taken as exponential, and the concentration with another value there."""
+        """Where the tail is exponential, and the concentration with another value there."""
         none = self.concentration.abs() <= 1e-8
         return none, self.concentration.masked_fill(none, 1.0)
 

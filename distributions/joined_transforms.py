@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldTypeError, OnefoldValueError, kind_of
+from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError, kind_of
 from . import constraints
 from .constraints import Constraint
 from .transform import Transform, sum_rightmost
@@ -97,9 +97,7 @@ class CatTransform(_Joined):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = [
-            sum_rightmost(
-                each.log_abs_det_jacobian(before, after), self.event_dim - each.event_dim
-            )
+            sum_rightmost(each.log_abs_det_jacobian(before, after), self.event_dim - each.event_dim)
             for each, before, after in self._zip(x, y)
         ]
         dim = (self.dim - x.ndim if self.dim >= 0 else self.dim) + self.event_dim
@@ -118,7 +116,13 @@ class StackTransform(_Joined):
         return constraints.stack([each.codomain for each in self.transforms], self.dim)
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        return x.unbind(self.dim)
+        parts = x.unbind(self.dim)
+        if len(parts) != len(self.transforms):
+            raise ShapeError(
+                f"StackTransform: {len(self.transforms)} transforms need as many parts along dim "
+                f"{self.dim}, but got {len(parts)}"
+            )
+        return parts
 
     def _join(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         return tensor_ops.stack(list(parts), dim)

@@ -11,17 +11,17 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldValueError, ShapeError
 from ..kernels.common_shapes import broadcast_shapes
 from . import constraints
+from .covariance_parameters import half_log_det, identity_like, times_vector
 from .distribution import Distribution
 from .lazy_property import lazy_property
-from .covariance_parameters import half_log_det, identity_like, times_vector
 
 
 class LowRankMultivariateNormal(Distribution):
     """Vectors of n normal variables, whose covariance is W W^T + D.
 
     loc: the means (..., n); cov_factor: W, (..., n, m); cov_diag: the diagonal of D > 0, (..., n).
-    The work is that of matrices of size m: Woodbury's identity and the lemma on determinants. Raises
-    ShapeError for shapes that do not fit.
+    The work is that of matrices of size m, by Woodbury's identity and the lemma on determinants.
+    Raises ShapeError for shapes that do not fit.
 
     >>> import onefold as flow
     >>> LowRankMultivariateNormal(flow.zeros(2), flow.ones(2, 1), flow.ones(2)).variance

@@ -1,7 +1,7 @@
 """KL divergences of distributions of two types: the mean of -log q under p, less the entropy of p.
 
-The logarithm of q is linear in some function of x (x, x^2, log x, ...), whose mean under p is known;
-where p has values that q has not, the divergence is infinite.
+The logarithm of q is linear in functions of x (x, x^2, log x, ...), whose means under p are known.
+Where p has values that q has not, the divergence is infinite.
 """
 
 from __future__ import annotations

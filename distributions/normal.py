@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
-from .distribution import Distribution, Parameter, broadcast_all
+from .broadcast_parameters import Parameter, broadcast_all
+from .distribution import Distribution
 
 
 class Normal(Distribution):

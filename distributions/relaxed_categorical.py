@@ -50,12 +50,12 @@ class ExpRelaxedCategorical(Distribution):
     @property
     def probs(self) -> Tensor:
         """The probabilities of the categories, if the temperature were 0."""
-        return self._categorical.probs  # type: ignore[no-any-return]
+        return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
         """Their logarithms."""
-        return self._categorical.logits  # type: ignore[no-any-return]
+        return self._categorical.logits
 
     @property
     def param_shape(self) -> torch.Size:

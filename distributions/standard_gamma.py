@@ -25,7 +25,7 @@ def log_standard_gamma(concentration: Tensor) -> Tensor:
     d = concentration + is_small - 1 / 3
     c = 1 / (9 * d).sqrt()
     log_v = tensor_ops.zeros_like(d)
-    is_open = d == d
+    is_open = d > 0
     for _ in range(_ROUNDS):
         x = tensor_ops.randn_like(d)
         bound = -tensor_ops.empty_like(d).exponential_()  # the logarithm of a uniform number
@@ -57,7 +57,9 @@ class _Gamma(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         concentration, drawn = ctx.saved_tensors
-        return grads[0] * tensor_ops._standard_gamma_grad(concentration, drawn), None
+        (dy,) = grads
+        assert dy is not None
+        return dy * tensor_ops._standard_gamma_grad(concentration, drawn), None
 
 
 class _Dirichlet(Function):
@@ -73,7 +75,8 @@ class _Dirichlet(Function):
         concentration, drawn = ctx.saved_tensors
         total = concentration.sum(-1, keepdim=True).expand(concentration.shape)
         slope = tensor_ops._dirichlet_grad(drawn, concentration, total)
-        dy = grads[0]
+        (dy,) = grads
+        assert dy is not None
         return slope * (dy - (drawn * dy).sum(-1, keepdim=True)), None
 
 
@@ -81,9 +84,12 @@ def standard_gamma(concentration: Tensor) -> Tensor:
     """Gamma numbers of rate 1, above 0, with gradients for the concentrations."""
     drawn = log_standard_gamma(concentration).exp()
     drawn = drawn.clamp(min=torch.finfo(drawn.dtype).tiny)
-    return _Gamma.apply(concentration, drawn)
+    found: Tensor = _Gamma.apply(concentration, drawn)
+    return found
 
 
 def standard_dirichlet(concentration: Tensor) -> Tensor:
     """Gamma numbers over their sum in the last dim, with gradients for the concentrations."""
-    return _Dirichlet.apply(concentration, log_standard_gamma(concentration).softmax(-1))
+    drawn = log_standard_gamma(concentration).softmax(-1)
+    found: Tensor = _Dirichlet.apply(concentration, drawn)
+    return found

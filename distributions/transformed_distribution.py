@@ -62,9 +62,7 @@ class TransformedDistribution(Distribution):
             base_distribution = Independent(base_distribution, added)
         self.base_dist = base_distribution
         change = whole.codomain.event_dim - whole.domain.event_dim
-        events = max(
-            whole.codomain.event_dim, len(base_distribution.event_shape) + change
-        )
+        events = max(whole.codomain.event_dim, len(base_distribution.event_shape) + change)
         cut = len(shape) - events
         super().__init__(shape[:cut], shape[cut:], validate_args)
 
@@ -132,4 +130,5 @@ class TransformedDistribution(Distribution):
             sign = sign * transform.sign
         if isinstance(sign, int) and sign == 1:
             return probability
-        return sign * (probability - 0.5) + 0.5
+        reflected: Tensor = sign * (probability - 0.5) + 0.5
+        return reflected

@@ -1,29 +1,29 @@
 """Transforms of random variables, by torch's names."""
 
 from .elementwise_transforms import (
-    AbsTransform as AbsTransform,
-    AffineTransform as AffineTransform,
-    CumulativeDistributionTransform as CumulativeDistributionTransform,
-    ExpTransform as ExpTransform,
-    PowerTransform as PowerTransform,
-    SigmoidTransform as SigmoidTransform,
-    SoftplusTransform as SoftplusTransform,
-    TanhTransform as TanhTransform,
+    AbsTransform,
+    AffineTransform,
+    CumulativeDistributionTransform,
+    ExpTransform,
+    PowerTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+    TanhTransform,
 )
 from .event_transforms import (
-    CorrCholeskyTransform as CorrCholeskyTransform,
-    LowerCholeskyTransform as LowerCholeskyTransform,
-    PositiveDefiniteTransform as PositiveDefiniteTransform,
-    ReshapeTransform as ReshapeTransform,
-    SoftmaxTransform as SoftmaxTransform,
-    StickBreakingTransform as StickBreakingTransform,
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    ReshapeTransform,
+    SoftmaxTransform,
+    StickBreakingTransform,
 )
-from .joined_transforms import CatTransform as CatTransform, StackTransform as StackTransform
+from .joined_transforms import CatTransform, StackTransform
 from .transform import (
-    ComposeTransform as ComposeTransform,
-    IndependentTransform as IndependentTransform,
-    Transform as Transform,
-    identity_transform as identity_transform,
+    ComposeTransform,
+    IndependentTransform,
+    Transform,
+    identity_transform,
 )
 
 __all__ = [

@@ -68,7 +68,7 @@ class VonMises(Distribution):
         # For small k the differences above have no digits left: there 1 / k is close enough.
         r = tensor_ops.where(k < 1e-5, 1 / k + k, (1 + rho.square()) / (2 * rho))
         cosine = tensor_ops.ones_like(k)
-        is_open = cosine == cosine
+        is_open = cosine > 0
         for _ in range(_ROUNDS):
             z = (math.pi * tensor_ops.rand_like(k)).cos()
             u = tensor_ops.rand_like(k)

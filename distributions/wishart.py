@@ -97,7 +97,7 @@ class Wishart(WithCovariance):
     def rsample(
         self, sample_shape: Sequence[int] = (), max_try_correction: int | None = None
     ) -> Tensor:
-        """By Bartlett's decomposition: normal numbers below a diagonal of roots of chi-squared ones.
+        """Normal numbers below a diagonal of roots of chi-squared ones: Bartlett's decomposition.
 
         `max_try_correction` is torch's, which draws again what is singular. Here the diagonal is
         never 0, so that nothing is.

@@ -50,7 +50,9 @@ ROWS = {
     "Gamma": ((A, C), lambda d, a, c: d.Gamma(a, c), POSITIVE),
     "Gamma of a number": ((A,), lambda d, a: d.Gamma(a, 2.0), POSITIVE),
     "GeneralizedPareto": (
-        (REAL, SCALE, between(-0.4, 0.4)), lambda d, *x: d.GeneralizedPareto(*x), REAL + UNIT / 2
+        (REAL.float(), SCALE.float(), between(-0.4, 0.2).float()),
+        lambda d, *x: d.GeneralizedPareto(*x),
+        (REAL + UNIT / 2).float(),
     ),
     "Geometric": ((P,), lambda d, p: d.Geometric(p), counts(5)),
     "Geometric of logits": ((REAL,), lambda d, x: d.Geometric(logits=x), counts(5)),

@@ -119,7 +119,7 @@ def _many(n: Tensor, p: Tensor, other: Tensor, generator: Generator | None) -> T
     m = ((n + 1) * p).floor()
     h = lgamma(m + 1) + lgamma(n - m + 1)
     log_odds = p.log() - (-p).log1p()
-    found, open_ = m.expand(other.shape), other == other
+    found, open_ = m.expand(other.shape), other >= 0
     for _ in range(_ROUNDS):
         u = uniform_(empty_like(other), generator=generator) - 0.5
         v = uniform_(empty_like(other), generator=generator)

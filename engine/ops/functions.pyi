@@ -563,6 +563,9 @@ def binary_cross_entropy_with_logits(
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number occurs in a vector of integers that are not negative."""
 
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with chance `prob`, in the dtype of `count`."""
+
 def bitwise_and(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -2729,6 +2732,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., c, h * r, w * r] to [..., c * r * r, h, w]: the inverse of `pixel_shuffle`."""
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """A number of the Poisson distribution of each rate, in the dtype and layout of `input`."""
 
 def poisson_nll_loss(
     input: Tensor,

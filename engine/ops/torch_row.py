@@ -33,7 +33,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys("padding_idx storage_offset win_length window_length".split(), int),
     **dict.fromkeys("divisor_override interpolation_mode padding_mode".split(), int | str),
     **dict.fromkeys("driver norm side".split(), str),
-    **dict.fromkeys("align_corners onesided recompute_scale_factor".split(), bool),
+    **dict.fromkeys("align_corners onesided recompute_scale_factor upper".split(), bool),
     **dict.fromkeys("align_to_window return_complex size_average".split(), bool),
     **dict.fromkeys("eps max_norm maxnorm norm_type".split(), float),
     **dict.fromkeys("a range".split(), Sequence[float]),

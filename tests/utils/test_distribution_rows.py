@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from distribution_rows import B, P, ROWS, between, theirs
+from distribution_rows import ROWS, B, P, between, theirs
 
 import onefold as flow
 from onefold import distributions as ours
@@ -79,8 +79,9 @@ def test_supports_are_torchs(name):
     outside = torch.full_like(value, torch.nan)
     with pytest.raises(ValueError, match=f"{type(found).__name__}|Normal|Bernoulli"):
         found.log_prob(flow.tensor(outside))
-    with pytest.raises(ValueError, match="value"):
-        found.log_prob(flow.ones(7, 5, dtype=flow.float64))
+    if found.batch_shape:
+        with pytest.raises(ValueError, match="the value argument to log_prob must end with"):
+            found.log_prob(flow.ones(7, 5, dtype=flow.float64))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,7 +102,6 @@ def test_gradients_are_torchs(name):
             same(one, other, 1e-5)
 
 
-LIKE_NUMBERS = {"Categorical": lambda x: flow.nn.functional.one_hot(x.long(), 3).double()}
 WITHOUT_MOMENTS = ("Cauchy", "HalfCauchy", "FisherSnedecor", "InverseGamma", "VonMises")
 
 
@@ -146,20 +146,13 @@ def test_layouts_change_nothing(world, name):
         whole = {**placed, "sbp": [flow.sbp.broadcast] * len(sbps)}
         there = make(ours, *[flow.tensor(x, **(placed if len(x) == B else whole)) for x in given])
         flow.manual_seed(3)
-        np.testing.assert_allclose(there.sample((2,)).numpy(), wanted, rtol=1e-9)
+        np.testing.assert_allclose(
+            there.sample((2,)).numpy(), wanted, rtol=1e-6 if value.dtype is torch.float32 else 1e-9
+        )
         same(
             there.log_prob(flow.tensor(value, **placed)),
             torch.from_numpy(plain.log_prob(flow.tensor(value)).numpy()),
         )
-
-
-GRADIENTS = {
-    "Gamma": lambda d, a, c: d.Gamma(a, c),
-    "Chi2": lambda d, a, c: d.Chi2(a),
-    "Beta": lambda d, a, c: d.Beta(a, c),
-    "Dirichlet": lambda d, a, c: d.Dirichlet(a),
-    "StudentT": lambda d, a, c: d.StudentT(a, c),
-}
 
 
 @pytest.mark.parametrize("name", ["Gamma", "Beta", "Dirichlet"])
@@ -191,7 +184,8 @@ def test_implicit_gradients_are_torchs(name):
 REPARAMETERIZED = [
     name
     for name in NAMES
-    if name.split()[0] not in (*WITHOUT_MOMENTS, "OneHotCategoricalStraightThrough", "GeneralizedPareto")
+    if name.split()[0]
+    not in (*WITHOUT_MOMENTS, "OneHotCategoricalStraightThrough", "GeneralizedPareto")
     and pair(name)[1].has_rsample
     and outcome(pair(name)[0], "mean") is not None
     and outcome(pair(name)[0], "variance") is not None
