@@ -11,11 +11,11 @@ from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
 from .discrete import one_of, probs_to_logits
-from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .lazy_property import lazy_property
 
 
-class Bernoulli(Distribution):
+class Bernoulli(ExponentialFamily):
     """1 with probability `probs`, else 0; or of `logits`, log(p / (1 - p)). Give one of them.
 
     >>> import onefold as flow
@@ -79,3 +79,14 @@ class Bernoulli(Distribution):
         zeros = tensor_ops.zeros_like(self.probs)
         both = tensor_ops.stack([zeros, zeros + 1])
         return both if expand else both.reshape(2, -1)[:, :1].reshape(2, *[1] * zeros.ndim)
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        return F.softplus(natural_params[0])
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        return 0.0

@@ -13,11 +13,11 @@ from ..errors import OnefoldTypeError, ShapeError, kind_of
 from ..kernels.common_shapes import broadcast_shapes
 from . import constraints
 from .discrete import one_of, probs_to_logits
-from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .lazy_property import lazy_property
 
 
-class Categorical(Distribution):
+class Categorical(ExponentialFamily):
     """The number of a category, of which the last dim of `probs` or `logits` has the likelihoods.
 
     `probs` need not sum to 1, nor the exponentials of `logits`. Give one of them.
@@ -112,3 +112,14 @@ class Categorical(Distribution):
         shape = (self._num_events, *[1] * len(self.batch_shape))
         values = self.mode.new_tensor(list(range(self._num_events))).reshape(shape)
         return values.expand((self._num_events, *self.batch_shape)) if expand else values
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        return natural_params[0].logsumexp(-1)
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        return 0.0

@@ -13,11 +13,11 @@ from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
 from .discrete import clamp_probs, logits_to_probs, one_of, probs_to_logits
-from .distribution import Distribution
+from .exp_family import ExponentialFamily
 from .lazy_property import lazy_property
 
 
-class ContinuousBernoulli(Distribution):
+class ContinuousBernoulli(ExponentialFamily):
     """Numbers in [0, 1] of density proportional to p^x (1 - p)^(1 - x), of `probs` or `logits`.
 
     Where p is inside of `lims`, around 1/2, expansions are used. Source: Loaiza-Ganem and
@@ -71,7 +71,7 @@ class ContinuousBernoulli(Distribution):
         p = self.probs.masked_fill(near, self._lims[0])
         return near, p, (-p).log1p() - p.log()
 
-    def _log_normalizer(self) -> Tensor:
+    def _log_constant(self) -> Tensor:
         near, p, odds = self._parts()
         found = odds.abs().log() - (1 - 2 * p).abs().log()
         x = (self.probs - 0.5).square()
@@ -101,7 +101,7 @@ class ContinuousBernoulli(Distribution):
         self._check_value("log_prob", value)
         logits, value = broadcast_all(self.logits, value)
         entropies = F.binary_cross_entropy_with_logits(logits, value, reduction="none")
-        return self._log_normalizer() - entropies
+        return self._log_constant() - entropies
 
     def cdf(self, value: Tensor) -> Tensor:
         self._check_value("cdf", value)
@@ -120,4 +120,19 @@ class ContinuousBernoulli(Distribution):
 
     def entropy(self) -> Tensor:
         miss, hit = (-self.probs).log1p(), self.probs.log()
-        return self.mean * (miss - hit) - self._log_normalizer() - miss
+        return self.mean * (miss - hit) - self._log_constant() - miss
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        (x,) = natural_params
+        near = x.abs() < 0.05
+        far = x.masked_fill(near, 1.0)
+        series = x / 2 + x.square() / 24 - x**4 / 2880
+        return tensor_ops.where(near, series, (far.expm1() / far).log())
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        return 0.0

@@ -9,11 +9,11 @@ from .. import linalg
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldValueError, ShapeError
 from . import constraints
-from .exp_family import ExponentialFamily
+from .distribution import Distribution
 from .lazy_property import lazy_property
 
 
-class WithCovariance(ExponentialFamily):
+class WithCovariance(Distribution):
     """Distributions that are given one of three matrices, and compute the others when asked."""
 
     matrix_constraints: ClassVar = {

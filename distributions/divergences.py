@@ -22,7 +22,7 @@ from .geometric import Geometric
 from .gumbel import EULER, Gumbel
 from .half_normal import HalfNormal
 from .independent import Independent
-from .kl import kl_divergence, register_kl
+from .kl import kl_divergence, register_kl, without_formula
 from .laplace import Laplace
 from .normal import Normal
 from .one_hot_categorical import OneHotCategorical
@@ -155,7 +155,7 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
 
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
 def _continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
-    normalizers = p._log_normalizer() - q._log_normalizer()
+    normalizers = p._log_constant() - q._log_constant()
     misses: Tensor = (-p.probs).log1p() - (-q.probs).log1p()
     return p.mean * (p.logits - q.logits) + normalizers + misses
 
@@ -183,10 +183,7 @@ def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tens
 @register_kl(ExponentialFamily, ExponentialFamily)
 def _exponential_family(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     if type(p) is not type(q):
-        raise OnefoldNotImplementedError(
-            "kl_divergence: No KL(p || q) is implemented for exponential families of types "
-            f"{type(p).__name__} and {type(q).__name__}; define one with register_kl"
-        )
+        raise without_formula(p, q)
     natural, normalizer, slopes = normalizer_of(p)
     others = q._natural_params
     found = q._log_normalizer(*others) - normalizer

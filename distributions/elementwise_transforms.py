@@ -227,6 +227,14 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size)
         self.distribution = distribution
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, CumulativeDistributionTransform)
+            and self.distribution is other.distribution
+        )
+
+    __hash__ = Transform.__hash__
+
     @property
     def domain(self) -> Constraint:
         return self.distribution.support  # type: ignore[no-any-return]

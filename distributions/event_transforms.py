@@ -193,6 +193,15 @@ class ReshapeTransform(Transform):
     def codomain(self) -> Constraint:
         return constraints.independent(constraints.real, len(self.out_shape))
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ReshapeTransform)
+            and self.in_shape == other.in_shape
+            and self.out_shape == other.out_shape
+        )
+
+    __hash__ = Transform.__hash__
+
     def _call(self, x: Tensor) -> Tensor:
         return x.reshape(self.forward_shape(x.shape))
 

@@ -35,6 +35,16 @@ class _Joined(Transform):
     def bijective(self) -> bool:
         return all(each.bijective for each in self.transforms)
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and isinstance(other, _Joined)
+            and self.transforms == other.transforms
+            and self.dim == other.dim
+        )
+
+    __hash__ = Transform.__hash__
+
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         raise NotImplementedError
 
@@ -68,6 +78,11 @@ class CatTransform(_Joined):
                 f"CatTransform: needs a length for each of {len(self.transforms)} transforms, but "
                 f"got {len(self.lengths)}"
             )
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.lengths == getattr(other, "lengths", None)
+
+    __hash__ = Transform.__hash__
 
     @property
     def length(self) -> int:

@@ -38,7 +38,12 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             formula = _FORMULAS.get((kind_p, kind_q))
             if formula is not None:
                 return formula(p, q)
-    raise OnefoldNotImplementedError(
+    raise without_formula(p, q)
+
+
+def without_formula(p: Distribution, q: Distribution) -> OnefoldNotImplementedError:
+    """The error for a pair of types that has no formula."""
+    return OnefoldNotImplementedError(
         f"kl_divergence: No KL(p || q) is implemented for p type {type(p).__name__} and q type "
         f"{type(q).__name__}; define one with register_kl"
     )

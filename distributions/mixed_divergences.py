@@ -155,7 +155,7 @@ def _normal_to_laplace(p: Normal, q: Laplace) -> Tensor:
 @register_kl(Beta, ContinuousBernoulli)
 @register_kl(Uniform, ContinuousBernoulli)
 def _to_continuous_bernoulli(p: Distribution, q: ContinuousBernoulli) -> Tensor:
-    likely = p.mean * q.logits + (-q.probs).log1p() + q._log_normalizer()
+    likely = p.mean * q.logits + (-q.probs).log1p() + q._log_constant()
     return _inside_unit(p, -likely - p.entropy())
 
 

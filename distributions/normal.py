@@ -9,10 +9,10 @@ from typing import ClassVar
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .distribution import Distribution
+from .exp_family import ExponentialFamily
 
 
-class Normal(Distribution):
+class Normal(ExponentialFamily):
     """Normal variables with means `loc` and standard deviations `scale` > 0.
 
     >>> import onefold as flow
@@ -63,3 +63,15 @@ class Normal(Distribution):
 
     def entropy(self) -> Tensor:
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return self.loc / self.variance, -0.5 / self.variance
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        x, y = natural_params
+        return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        return 0.0

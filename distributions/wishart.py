@@ -21,10 +21,11 @@ from .covariance_parameters import (
     inverse_of_tril,
     one_matrix,
 )
+from .exp_family import ExponentialFamily
 from .standard_gamma import standard_gamma
 
 
-class Wishart(WithCovariance):
+class Wishart(WithCovariance, ExponentialFamily):
     """Sums of x x^T over `df` normal vectors x of n numbers, whose covariance is one of three.
 
     These are `covariance_matrix`, `precision_matrix` and `scale_tril`, of shape (..., n, n), as in

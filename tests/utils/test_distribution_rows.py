@@ -35,8 +35,9 @@ def same(found, wanted, rtol=1e-6):
     assert found is not None
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype
+    atol = 1e-7 if wanted.dtype is torch.float32 else 1e-9
     np.testing.assert_allclose(
-        found.detach().numpy(), wanted.detach().numpy(), rtol=rtol, atol=1e-9
+        found.detach().numpy(), wanted.detach().numpy(), rtol=rtol, atol=atol
     )
 
 
