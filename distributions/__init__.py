@@ -89,6 +89,7 @@ _kinds = [
     if isinstance(kind, type) and issubclass(kind, Distribution)
 ]
 _refusing_classes(_kinds, Distribution)
+_refusing_classes(list(vars(transforms).values()), transforms.Transform)
 for _kind in _kinds:
     _refusing_methods(_kind)
 kl_divergence = _refusing(_kl_divergence)

@@ -37,8 +37,8 @@ class _Joined(Transform):
 
     def __eq__(self, other: object) -> bool:
         return (
-            type(self) is type(other)
-            and isinstance(other, _Joined)
+            isinstance(other, _Joined)
+            and type(other) is type(self)
             and self.transforms == other.transforms
             and self.dim == other.dim
         )
