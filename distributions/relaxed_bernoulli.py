@@ -81,8 +81,8 @@ class RelaxedBernoulli(TransformedDistribution):
     Source: Jang et al., "Categorical reparameterization with Gumbel-softmax" (2017).
 
     >>> import onefold as flow
-    >>> RelaxedBernoulli(flow.tensor(1.0), probs=0.5).log_prob(flow.tensor(0.5))
-    tensor(-0.)
+    >>> RelaxedBernoulli(flow.tensor(2.0), probs=0.5).log_prob(flow.tensor(0.5))
+    tensor(0.6931)
     """
 
     arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}

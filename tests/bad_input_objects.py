@@ -340,6 +340,25 @@ DISTRIBUTIONS = {
     "Normal": (ROWS, HALF),
     "Uniform": (ROWS, ROWS + 1),
 }
+# Of these the constructors alone: their values are of other sets.
+MORE_DISTRIBUTIONS = {
+    **dict.fromkeys("Chi2 ContinuousBernoulli Dirichlet Exponential Geometric".split(), (HALF,)),
+    **dict.fromkeys("HalfCauchy HalfNormal OneHotCategorical Poisson".split(), (HALF,)),
+    **dict.fromkeys("Beta FisherSnedecor Gamma InverseGamma Kumaraswamy".split(), (HALF, HALF)),
+    **dict.fromkeys("NegativeBinomial Pareto Weibull".split(), (HALF, HALF)),
+    **dict.fromkeys("Cauchy Gumbel Laplace LogNormal LogisticNormal".split(), (ROWS, HALF)),
+    "VonMises": (ROWS, HALF),
+    "Binomial": (3, HALF),
+    "GeneralizedPareto": (ROWS, HALF, ROWS),
+    "LKJCholesky": (3, HALF),
+    "LowRankMultivariateNormal": (ROWS, torch.ones(3, 4, 2), HALF),
+    "Multinomial": (3, HALF),
+    "MultivariateNormal": (ROWS, torch.eye(4)),
+    "RelaxedBernoulli": (torch.tensor(1.0), HALF),
+    "RelaxedOneHotCategorical": (torch.tensor(1.0), HALF),
+    "StudentT": (HALF, ROWS, HALF),
+    "Wishart": (5.0, torch.eye(4)),
+}
 ASKED = {
     "sample": ((2,),),
     "rsample": ((2,),),
@@ -353,13 +372,13 @@ ASKED = {
 
 def distribution_calls(placement):
     space = flow.distributions
-    for name, args in DISTRIBUTIONS.items():
+    for name, args in {**DISTRIBUTIONS, **MORE_DISTRIBUTIONS}.items():
         kind = getattr(space, name)
         yield Call(
             f"distributions.{name}", kind, args, {}, getattr(torch.distributions, name),
             placement=placement,
         )  # fmt: skip
-        if placement is None:
+        if placement is None and name in DISTRIBUTIONS:
             for method, given in ASKED.items():
                 made = kind(*map(flow.tensor, args))
                 call = calling(getattr(made, method), getattr(made, method), method)
