@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from numbers import Number as AnyNumber
 from typing import Any
 
 import torch
 
 from ..engine.argument_types import Number
 from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldTypeError, kind_of
 
 Parameter = Tensor | Number
 Bound = Tensor | int | float
 
 
-def broadcast_all(*given: Parameter) -> tuple[Tensor, ...]:
-    """Numbers and tensors as tensors of one shape, beside each other."""
-    tensors = [x for x in given if isinstance(x, Tensor)]
+def broadcast_all(*values: Parameter) -> tuple[Tensor, ...]:
+    """Numbers and tensors as tensors of one shape, beside each other.
+
+    Numbers take the dtype and layout of the first tensor, or else the default dtype. Raises
+    OnefoldTypeError for what is neither.
+
+    >>> import onefold as flow
+    >>> broadcast_all(flow.zeros(2), 1)
+    (tensor([0., 0.]), tensor([1., 1.]))
+    """
+    tensors = [x for x in values if isinstance(x, Tensor)]
     made: list[Any] = []
-    for x in given:
+    for x in values:
         if isinstance(x, Tensor):
             made.append(x)
+        elif not isinstance(x, AnyNumber):
+            raise OnefoldTypeError(f"parameters are numbers or Tensors, but got {kind_of(x)}")
         elif tensors:
             like = tensors[0]
             floats = like if like.meta.is_floating else like.float()

@@ -12,7 +12,6 @@ from ..generator import Generator
 from ..grad_mode import no_grad
 from ..names import register_function
 from ..tensor import Tensor
-from .arithmetic import add
 from .cast import cast
 from .elementwise_nary import xlogy
 from .like import empty_like
@@ -25,9 +24,11 @@ from .where import minimum, where
 # A quantile of the Poisson distribution is at most so far before and after its expansion.
 _BEFORE, _AFTER = 12, 4
 # Binomial numbers of means below 10 are above this with a probability of less than 2^-53.
-_FEW = 48
-# Rejection keeps more than 2 of 3 candidates: fewer than 1 in 10^10 has none in so many rounds.
-_ROUNDS = 24
+_FEW = 49
+# Rejection keeps more than 0.7 of the candidates: 1 in 10^8 numbers has none, and is the mode.
+_ROUNDS = 16
+# So many steps and rounds are one op: small tensors are bound by the number of ops.
+_TOGETHER = 4
 
 
 @register_function
@@ -91,15 +92,17 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 def _few(n: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
     """Binomial numbers of means below 10: the first k whose distribution function reaches u."""
-    mass = (n * (-p).log1p()).exp()
+    mass = reached = (n * (-p).log1p()).exp()
     u = uniform_(empty_like(mass), generator=generator)
     odds = p / (1 - p)
-    reached = mass
-    count = (reached < u) * 1.0
-    for k in range(1, _FEW):
-        mass = mass * odds * ((n - (k - 1)) / k)
-        reached = add(reached, mass)
-        count = count + (reached < u)
+    count = cast(reached < u, u.dtype)
+    for first in range(1, _FEW, _TOGETHER):
+        numbers = list(range(first, first + _TOGETHER))
+        k = n.new_tensor(numbers).reshape((_TOGETHER, *[1] * mass.ndim))
+        masses = mass * (odds * ((n + 1) / k - 1)).cumprod(0)
+        sums = reached + masses.cumsum(0)
+        count = count + (sums < u).sum(0)
+        mass, reached = masses[-1], sums[-1]
     return minimum(count, n)
 
 
@@ -119,19 +122,22 @@ def _many(n: Tensor, p: Tensor, other: Tensor, generator: Generator | None) -> T
     m = ((n + 1) * p).floor()
     h = lgamma(m + 1) + lgamma(n - m + 1)
     log_odds = p.log() - (-p).log1p()
-    found, open_ = m.expand(other.shape), other >= 0
-    for _ in range(_ROUNDS):
-        u = uniform_(empty_like(other), generator=generator) - 0.5
-        v = uniform_(empty_like(other), generator=generator)
+    found, missing = m.expand(other.shape), other >= 0
+    wide = other.expand((_TOGETHER, *other.shape))
+    for _ in range(_ROUNDS // _TOGETHER):
+        u = uniform_(empty_like(wide), generator=generator) - 0.5
+        v = uniform_(empty_like(wide), generator=generator)
         us = 0.5 - u.abs()
         k = ((2 * a / us + b) * u + c).floor()
         inside = (k >= 0) & (k <= n)
         k = where(inside, k, m)
         density = h - lgamma(k + 1) - lgamma(n - k + 1) + (k - m) * log_odds
         exact = (v * alpha / (a / us.square() + b)).log() <= density
-        taken = open_ & inside & (((us >= 0.07) & (v <= v_r)) | exact)
-        found = where(taken, k, found)
-        open_ = open_ & ~taken
+        taken = inside & (((us >= 0.07) & (v <= v_r)) | exact)
+        earliest = taken & (taken.cumsum(0) == 1)
+        some = taken.any(0)
+        found = where(missing & some, where(earliest, k, 0.0).sum(0), found)
+        missing = missing & ~some
     return found
 
 

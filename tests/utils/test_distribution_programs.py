@@ -238,6 +238,9 @@ def test_types_are_checked():
         ours.TransformedDistribution(ours.Normal(0.0, 1.0), [flow.exp])
     with pytest.raises(TypeError, match=r"instance of onefold\.distributions\.Categorical"):
         ours.MixtureSameFamily(ours.Normal(0.0, 1.0), ours.Normal(flow.zeros(2), 1.0))
+    for given in ([1.0], (), np.ones(2), torch.ones(2), "1"):
+        with pytest.raises(TypeError, match="argument 'loc' must be an onefold Tensor or a number"):
+            ours.Normal(given, 1.0)
     with pytest.raises(NotImplementedError, match="total_count"):
         ours.Multinomial(flow.tensor([1, 2]), flow.ones(2))
     with pytest.warns(UserWarning, match="Low df"):
