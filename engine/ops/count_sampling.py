@@ -23,7 +23,7 @@ from .where import minimum, where
 
 # A quantile of the Poisson distribution is at most so far before and after its expansion.
 _BEFORE, _AFTER = 12, 4
-# Binomial numbers of means below 10 are above this with a probability of less than 2^-53.
+# Binomial numbers of means below 10 are below this but for a probability of 2^-53.
 _FEW = 49
 # Rejection keeps more than 0.7 of the candidates: 1 in 10^8 numbers has none, and is the mode.
 _ROUNDS = 16
