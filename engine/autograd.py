@@ -133,7 +133,7 @@ class _Backward:
                 self.visit(edge, grad)
             elif type(edge) is Output:
                 self.collect(edge, grad)
-            else:
+            elif type(edge) is Leaf:  # not one that was frozen since
                 self.accumulate(edge, grad)
                 if self.leaves is not None:
                     self.leaves.arrived(edge)

@@ -60,6 +60,12 @@ class Leaf(Edge):
         self.cast_with: object = None  # see `parameter_casts`
 
 
+class FrozenLeaf(Leaf):
+    """A leaf whose tensor requires no grad now: `.grad` and hooks stay, and nothing is added."""
+
+    __slots__ = ()
+
+
 class Node(Edge):
     """One op on the tape: its parents, and the inputs and output that its vjp asked to keep.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, hooks, retained
-from .autograd_tape import Edge, Leaf, LeafHook
+from .autograd_tape import Edge, FrozenLeaf, Leaf, LeafHook
 from .gradient_seeds import check_gradient
 from .leaf_hooks import LeafHookHandle
 from .names import register_function
@@ -22,28 +22,44 @@ def set_requires_grad(self: Tensor, mode: bool) -> None:
                 "only tensors of floating point or complex dtype can require gradients, but this "
                 f"one is {self.dtype}"
             )
-        self.node = Leaf(self)
+        leaf = _frozen_leaf(self) or Leaf(self)
+        leaf.__class__ = Leaf
+        self.node = leaf
     elif not mode and self.node is not None:
-        if not self.node.is_leaf:
+        if not isinstance(self.node, Leaf):
             raise AutogradError(
                 "you can only change requires_grad flags of leaf tensors; use detach() for a "
                 "tensor that was computed"
             )
+        self.node.__class__ = FrozenLeaf
+        self._frozen_leaf = self.node
         self.node = None
+
+
+def _frozen_leaf(x: Tensor) -> Leaf | None:
+    return getattr(x, "_frozen_leaf", None)  # unset in most
+
+
+@register_function
+def frozen_grad(self: Tensor) -> Tensor | None:
+    """The `.grad` of a tensor that requires no grad: what it had before, or was given."""
+    leaf = _frozen_leaf(self)
+    return None if leaf is None else leaf.grad
 
 
 @register_function
 def set_grad(self: Tensor, value: Tensor | None) -> None:
     """What assigning `x.grad` does."""
-    if self.node is None:
-        if value is not None:
-            raise AutogradError("a tensor that does not require grad has no .grad to set")
-        return
     if value is not None:
         check_gradient(self, value, ".grad")
     if (current := interpreter.get_current()) is not None:
         current.before_gradient(self)
-    self.node.grad = value
+    edge = self.node or _frozen_leaf(self)
+    if edge is not None:
+        edge.grad = value
+    elif value is not None:
+        self._frozen_leaf = FrozenLeaf(self)
+        self._frozen_leaf.grad = value
 
 
 @register_function

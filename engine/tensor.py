@@ -25,7 +25,7 @@ from .sbp import NdSbp
 from .tensor_attributes import TensorAttributes
 
 if TYPE_CHECKING:
-    from .autograd_tape import Edge
+    from .autograd_tape import Edge, Leaf
     from .views import ViewStep
 
 Shards = tuple[torch.Tensor, ...]
@@ -103,7 +103,7 @@ class Tensor(TensorAttributes):
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_low_copy", "_step", "_view", "_views",
+        "__weakref__", "_base", "_frozen_leaf", "_low_copy", "_step", "_view", "_views",
         "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 
@@ -112,6 +112,7 @@ class Tensor(TensorAttributes):
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
     version: int  # the number of its last in-place change (`interpreter.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
+    _frozen_leaf: Leaf  # set once it required no grad any more, or got a `.grad` without
     _low_copy: tuple[Tensor, Shards, int]  # set where a cast was made with it; see `kept_cast`
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
@@ -237,7 +238,7 @@ class Tensor(TensorAttributes):
 
     @property
     def grad(self) -> Tensor | None:
-        return None if self.node is None else self.node.grad
+        return names.frozen_grad(self) if self.node is None else self.node.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
