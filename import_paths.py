@@ -29,6 +29,7 @@ PATHS: Mapping[str, str] = {
             "autograd.functional": "engine.functional_autograd",
             "autograd.grad_mode": "engine.grad_mode",
             "autograd.graph": "engine.saved_tensors",
+            "autograd.variable": "engine.legacy_variable",
             "cuda.amp": "cuda_amp",
             "random": "random_state",
             "signal": "engine.ops.signal",

@@ -15,9 +15,11 @@ from .autograd import backward_all as backward, grad
 from .autograd_function import Function
 from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .gradcheck import gradcheck
+from .legacy_variable import Variable
 
 __all__ = [
     "Function",
+    "Variable",
     "anomaly_mode",
     "backward",
     "detect_anomaly",

@@ -21,6 +21,7 @@ from onefold.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 from onefold.autograd.grad_mode import no_grad, set_grad_enabled
 from onefold.autograd.graph import saved_tensors_hooks
 from onefold.autograd.anomaly_mode import detect_anomaly
+from onefold.autograd.variable import Variable
 from onefold.utils.data.dataset import ConcatDataset, Dataset, Subset, TensorDataset, random_split
 from onefold.utils.data.dataset import ChainDataset, IterableDataset, StackDataset
 from onefold.utils.data.dataloader import DataLoader, default_collate, get_worker_info
