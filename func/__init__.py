@@ -11,6 +11,7 @@ from .gradients import (
     jvp as jvp,
     vjp as vjp,
 )
+from .module_stacks import stack_module_state as stack_module_state
 
 __all__ = [
     "functional_call",
@@ -20,6 +21,7 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "stack_module_state",
     "vjp",
     "vmap",
 ]

@@ -274,3 +274,35 @@ def test_a_module_is_called_with_other_tensors():
     for name, slope in slopes.items():
         torch.testing.assert_close(slope.to_torch(), wanted[name])
     assert {name: value.tolist() for name, value in model.state_dict().items()} == before
+
+
+def test_an_ensemble_is_stacked():
+    def nets(lib):
+        made = [lib.nn.Sequential(lib.nn.Linear(2, 3), lib.nn.BatchNorm1d(3)) for _ in range(3)]
+        for index, net in enumerate(made):
+            state = dict(net.named_parameters()) | dict(net.named_buffers())
+            for name, x in state.items():
+                if x.is_floating_point():
+                    data = values(*x.shape, seed=index + len(name)).abs()
+                    x.data = data if lib is torch else flow.tensor(data)
+            net.eval()
+        return made
+
+    x = values(4, 2)
+    stacks = []
+    for lib, input in ((torch, x), (flow, flow.tensor(x))):
+        models = nets(lib)
+        params, buffers = lib.func.stack_module_state(models)
+
+        def call(p, b, x, lib=lib, model=models[0]):
+            return lib.func.functional_call(model, (p, b), (x,))
+
+        lib.vmap(call, (0, 0, None))(params, buffers, input).square().sum().backward()
+        assert all(p.is_leaf and p.requires_grad for p in params.values())
+        stacks.append(({name: p.grad for name, p in params.items()}, buffers))
+    assert list(stacks[1][0]) == list(stacks[0][0]) and list(stacks[1][1]) == list(stacks[0][1])
+    same(stacks[1], stacks[0])
+    one, other = flow.nn.Linear(2, 3), flow.nn.Linear(2, 3).eval()
+    for wrong in ([], [one, other], [one, flow.nn.Sequential()]):
+        with pytest.raises(RuntimeError, match="Expected"):
+            flow.func.stack_module_state(wrong)
