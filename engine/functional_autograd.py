@@ -1,7 +1,8 @@
 """Gradients of functions: vjp, jvp, jacobian, hessian, vhp, hvp (`flow.autograd.functional`).
 
-As in torch: `inputs` is a tensor or a tuple of them, and what does not depend on an input has
-gradient zero. With `create_graph` the results can be differentiated again.
+As in torch: `inputs` is a tensor or a tuple of them, and so is what the function gives. What does
+not depend on an input has gradient zero; with `strict`, a result that depends on none is an error.
+With `create_graph` the results can be differentiated again.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import OnefoldRuntimeError
 from .autograd import grad
 from .grad_mode import enable_grad
 from .tensor import Tensor, tensor_ops
 
 Inputs = Tensor | tuple[Tensor, ...]
+Func = Callable[..., Any]  # gives a tensor, or a tuple of them
 
 
 def _leaves(inputs: Inputs, keep: bool) -> tuple[Tensor, ...]:
@@ -60,40 +63,71 @@ def gradients_or_zeros(
 
 @enable_grad
 def vjp(
-    func: Callable[..., Tensor], inputs: Inputs, v: Tensor | None = None, create_graph: bool = False
-) -> tuple[Tensor, Any]:
+    func: Func,
+    inputs: Inputs,
+    v: Inputs | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
     """func(*inputs), and v times its Jacobian."""
     leaves = _leaves(inputs, create_graph)
-    output = func(*leaves)
-    return output, _like(gradients_or_zeros([output], leaves, [v], create_graph), inputs)
+    made = func(*leaves)
+    outputs = _tuple(made)
+    seeds = [None] * len(outputs) if v is None else _tuple(v)
+    found = _gradients(outputs, leaves, seeds, create_graph, strict)
+    return _done(made, create_graph), _like(found, inputs)
 
 
 @enable_grad
 def jvp(
-    func: Callable[..., Tensor], inputs: Inputs, v: Inputs, create_graph: bool = False
-) -> tuple[Tensor, Tensor]:
+    func: Func,
+    inputs: Inputs,
+    v: Inputs | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
     """func(*inputs), and its Jacobian times v, by differentiating the vjp in its cotangent."""
     leaves = _leaves(inputs, create_graph)
-    output = func(*leaves)
-    cotangent = tensor_ops.zeros_like(output).requires_grad_()
-    linear = gradients_or_zeros([output], leaves, [cotangent], True)
-    return output, gradients_or_zeros(linear, [cotangent], _tuple(v), create_graph)[0]
+    made = func(*leaves)
+    outputs = _tuple(made)
+    cotangents = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
+    linear = _gradients(outputs, leaves, cotangents, True, strict)
+    if v is None and sum(leaf.numel() for leaf in leaves) != 1:
+        raise OnefoldRuntimeError(
+            "The vector v can only be None if the input to the user-provided function is a single "
+            "Tensor with a single element."
+        )
+    seeds = [tensor_ops.ones_like(leaf) for leaf in leaves] if v is None else _tuple(v)
+    found = gradients_or_zeros(linear, cotangents, seeds, create_graph)
+    return _done(made, create_graph), _like(found, made)
 
 
 @enable_grad
-def jacobian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = False) -> Any:
-    """The Jacobian for each input, of shape (*output.shape, *input.shape)."""
+def jacobian(
+    func: Func,
+    inputs: Inputs,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The Jacobian by outputs and inputs, each of shape (*output.shape, *input.shape).
+
+    `vectorize` and `strategy` change nothing: there is one way.
+    """
     leaves = _leaves(inputs, create_graph)
-    return _like(_rows(func(*leaves), leaves, create_graph), inputs)
+    made = func(*leaves)
+    rows = [_like(_rows(y, leaves, create_graph, strict), inputs) for y in _tuple(made)]
+    return _like(rows, made)
 
 
-def _rows(output: Tensor, leaves: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
+def _rows(
+    output: Tensor, leaves: Sequence[Tensor], create_graph: bool, strict: bool
+) -> tuple[Tensor, ...]:
     """The Jacobian of `output` for each leaf, one element of the output after the other."""
     flat = tensor_ops.reshape(output, (-1,))
     rows = [
-        gradients_or_zeros(
-            [tensor_ops.getitem(flat, index)], leaves, None, create_graph, retain_graph=True
-        )
+        _gradients([tensor_ops.getitem(flat, index)], leaves, None, create_graph, strict, True)
         for index in range(flat.numel())
     ]
     return tuple(
@@ -104,21 +138,59 @@ def _rows(output: Tensor, leaves: Sequence[Tensor], create_graph: bool) -> tuple
 
 @enable_grad
 def hvp(
-    func: Callable[..., Tensor], inputs: Inputs, v: Inputs, create_graph: bool = False
-) -> tuple[Tensor, Any]:
+    func: Func,
+    inputs: Inputs,
+    v: Inputs | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
     """func(*inputs) of one element, and its Hessian times v."""
     leaves = _leaves(inputs, create_graph)
     output = func(*leaves)
-    first = gradients_or_zeros([output], leaves, None, True)
-    return output, _like(gradients_or_zeros(first, leaves, _tuple(v), create_graph), inputs)
+    first = _gradients([output], leaves, None, True, strict)
+    seeds = None if v is None else _tuple(v)
+    return _done(output, create_graph), _like(
+        _gradients(first, leaves, seeds, create_graph, strict), inputs
+    )
 
 
 vhp = hvp  # the Hessian is symmetric
 
 
 @enable_grad
-def hessian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = False) -> Any:
+def hessian(
+    func: Func,
+    inputs: Inputs,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
     """The Hessian of a function with one element as result; blocks by pairs of inputs."""
     leaves = _leaves(inputs, create_graph)
-    first = gradients_or_zeros([func(*leaves)], leaves, None, True)
-    return _like([_like(_rows(g, leaves, create_graph), inputs) for g in first], inputs)
+    first = _gradients([func(*leaves)], leaves, None, True, strict)
+    return _like([_like(_rows(g, leaves, create_graph, strict), inputs) for g in first], inputs)
+
+
+def _gradients(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    seeds: Sequence[Tensor | None] | None,
+    create_graph: bool,
+    strict: bool,
+    retain_graph: bool | None = None,
+) -> tuple[Tensor, ...]:
+    """`gradients_or_zeros`; with `strict`, OnefoldRuntimeError where no input is depended on."""
+    if strict and not all(y.requires_grad for y in outputs):
+        raise OnefoldRuntimeError(
+            "A result of the function does not depend on its inputs, which is not allowed in "
+            "strict mode; leave strict=True out to get zeros"
+        )
+    return gradients_or_zeros(outputs, leaves, seeds, create_graph, retain_graph)
+
+
+def _done(made: Any, create_graph: bool) -> Any:
+    """The results of the function: off the tape, unless they may be differentiated again."""
+    if create_graph:
+        return made
+    return _like([tensor_ops.detach(y) for y in _tuple(made)], made)

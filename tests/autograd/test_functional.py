@@ -96,3 +96,32 @@ def test_results_can_be_differentiated_again(world):
     J.sum().backward()
     torch.testing.assert_close(value_of(x.grad), 6 * value_of(x.detach()))
     assert not F.jacobian(lambda x: x**3, x).requires_grad
+
+
+@pytest.mark.parametrize("name", ["jacobian", "vjp", "jvp"])
+def test_functions_with_several_results(name, world):
+    def pair(x, y):
+        return x * y, (x * x).sum()
+
+    ours, theirs = inputs("(S0)")
+    vs = {"jacobian": ((), ())}
+    vs["vjp"] = ((ours[0], ours[1].sum()),), ((theirs[0], theirs[1].sum()),)
+    vs["jvp"] = (ours[::-1],), (theirs[::-1],)
+    found = getattr(F, name)(pair, ours, *vs[name][0])
+    compare(found, getattr(T, name)(pair, theirs, *vs[name][1]))
+
+
+@pytest.mark.parametrize("lib", [torch, flow])
+def test_results_are_off_the_tape(lib):
+    functional, x = lib.autograd.functional, lib.ones(1)
+    for name in ("vjp", "jvp", "hvp", "vhp"):
+        call = getattr(functional, name)
+        for value in call(lambda x: (x**3).sum(), x, lib.ones(()) if name == "vjp" else x):
+            assert not value.requires_grad
+        assert call(lambda x: (x**3).sum(), x, create_graph=True)[0].requires_grad
+        with pytest.raises(RuntimeError, match="in strict mode"):
+            call(lambda x: lib.ones(()), x, strict=True)
+    made = functional.jacobian(lambda x: x * 2, x, vectorize=True, strategy="reverse-mode")
+    assert made.tolist() == functional.hessian(lambda x: (x * x).sum(), x, vectorize=True).tolist()
+    with pytest.raises(RuntimeError, match="can only be None"):
+        functional.jvp(lambda x: x * 2, lib.ones(2))
