@@ -207,11 +207,30 @@ def _dirichlet_grad(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -
     return torch._dirichlet_grad(*torch.broadcast_tensors(x, alpha, total))
 
 
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """Torch has no form without data, where nothing says which lengths fit the targets."""
+    if log_probs.is_meta:
+        rows = log_probs.sum((0, 2)) if log_probs.ndim == 3 else log_probs.sum()
+        return rows if reduction == "none" else rows.sum()
+    return torch.nn.functional.ctc_loss(
+        log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
+    )
+
+
 # What runs on shards in place of torch's function. Torch references have Triton kernels.
 _LOCAL: dict[str, LocalFunction] = {
     "_dirichlet_grad": _dirichlet_grad,
     "_standard_gamma_grad": _gamma_grad,
     "bucketize": search_ref.bucketize,
+    "ctc_loss": _ctc_loss,
     "embedding_bag": _embedding_bag,
     "fft.ihfft": _ihfft,
     "searchsorted": search_ref.searchsorted,

@@ -224,6 +224,30 @@ def decoded(log_probs, lengths, merge):
 
 
 @layouts
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("form", ["rows", "joined", "one"])
+def test_ctc_loss(form, reduction, layout, world):
+    """Which lengths fit targets that are joined is known from values only."""
+    scores = torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(0))
+    targets, lengths = torch.tensor([[1, 2], [2, 3]]), torch.tensor([2, 1])
+    if form == "joined":
+        targets = torch.tensor([1, 2, 2])
+    inputs = torch.tensor([6, 5])
+    if form == "one":
+        scores, targets = scores[:, 0], torch.tensor([1, 2, 2])
+        inputs, lengths = torch.tensor(6), torch.tensor(3)
+    x, y = scores.clone().requires_grad_(), put(scores, LAYOUTS[layout]).requires_grad_()
+    wanted = T.ctc_loss(x.log_softmax(-1), targets, inputs, lengths, reduction=reduction)
+    rest = [put(each, LAYOUTS[layout]) for each in (targets, inputs, lengths)]
+    found = F.ctc_loss(y.log_softmax(-1), *rest, reduction=reduction)
+    wanted.sum().backward()
+    found.sum().backward()
+    torch.testing.assert_close(value_of(found.detach()), wanted.detach())
+    torch.testing.assert_close(value_of(y.grad), x.grad)
+
+
+@layouts
 @pytest.mark.parametrize("merge", [True, False])
 def test_ctc_greedy_decoder(merge, layout, world):
     torch.manual_seed(0)
