@@ -47,6 +47,10 @@ class Variable(Generic[T]):
                 f"the default {self.default!r}."
             ) from None
 
+    def write(self, value: object) -> None:
+        """Set the variable, for this process and those that it starts."""
+        os.environ[self.name] = str(value)
+
 
 def _one_of(*names: str) -> Callable[[str], str]:
     def parse(text: str) -> str:

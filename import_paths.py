@@ -9,6 +9,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from .distributed.torch_names import MISSING as DISTRIBUTED
 from .errors import OnefoldRuntimeError
 from .missing_names import CUDA, NAMES, UTILS
 from .nn.unsupported_names import LAYERS
@@ -41,6 +42,7 @@ PATHS: Mapping[str, str] = {
         }.items()
     },
     f"{_PACKAGE}.cuda.nvtx": "torch.cuda.nvtx",
+    f"{_PACKAGE}.multiprocessing": "torch.multiprocessing",
     **{f"{_PACKAGE}.backends.{name}": f"torch.backends.{name}" for name in _BACKENDS},
 }
 
@@ -48,6 +50,7 @@ PATHS: Mapping[str, str] = {
 _MISSING: Mapping[str, Mapping[str, str]] = {
     _PACKAGE: NAMES,
     f"{_PACKAGE}.cuda": CUDA,
+    f"{_PACKAGE}.distributed": DISTRIBUTED,
     f"{_PACKAGE}.nn": LAYERS,
     f"{_PACKAGE}.utils": UTILS,
 }

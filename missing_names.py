@@ -75,11 +75,6 @@ NAMES: Mapping[str, str] = {
         "write `import onefold as torch` where a program says `import torch`; torch's functions "
         "take tensors of Onefold, too"
     ),
-    "multiprocessing": (
-        "start one process for each device with torchrun or `python -m "
-        "onefold.distributed.launch`, or name several ranks in one process; a DataLoader starts "
-        "its workers itself"
-    ),
     "nested": (
         "pad rows of several lengths with flow.nn.utils.rnn.pad_sequence, or pack them for "
         "flow.nn.functional.attention_varlen"

@@ -1,25 +1,21 @@
 """Processes and bytes: the world, collectives between processes, and the launcher.
 
-Knows plain torch tensors only, nothing of placements or sbp.
+Knows plain torch tensors only, nothing of placements or sbp. Programs find the names of
+torch.distributed here too; they stand above the engine and are imported when they are first named.
 """
 
-from .collectives import (
-    all_gather as all_gather,
-    all_reduce as all_reduce,
-    barrier as barrier,
-    broadcast as broadcast,
-    exchange as exchange,
-    gather_objects as gather_objects,
-)
+from importlib import import_module
+from typing import Any
+
+from .collectives import exchange as exchange, gather_objects as gather_objects
 from .comm_log import CommLog as CommLog, CommRecord as CommRecord, comm as comm
 from .point_to_point import transfer as transfer
 from .topology import (
     cuda_index as cuda_index,
     get_local_rank as get_local_rank,
     get_node_size as get_node_size,
-    get_rank as get_rank,
-    get_world_size as get_world_size,
 )
+from .torch_names import MISSING, OFFERED
 from .wait import current_op as current_op
 from .world import (
     World as World,
@@ -30,3 +26,17 @@ from .world import (
     virtual_world as virtual_world,
     world as world,
 )
+
+_ROOT = __name__.rpartition(".")[0]
+
+
+def __getattr__(name: str) -> Any:
+    if name in OFFERED:
+        return getattr(import_module(f"{_ROOT}.{OFFERED[name]}"), name)
+    if name in MISSING:
+        raise import_module(f"{_ROOT}.graph.unsupported").refuse(MISSING, __name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *OFFERED})

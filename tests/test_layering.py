@@ -25,12 +25,15 @@ LADDER = (
     ("optim.swa_utils",),
     ("checkpoint",),
     ("rotary_layouts", "missing_names", "cuda_amp"),
+    ("comm",),
+    ("process_groups",),
+    ("group_collectives",),
+    ("group_messages",),
     (
         "_C",
         "amp",
         "backends",
         "boxing",
-        "comm",
         "compiler",
         "cuda",
         "distributions",
@@ -71,7 +74,7 @@ ENGINE = (
     ("gradient_seeds", "kept_cast", "leaf_hooks"),
     ("autograd", "observer"),
     ("grad_attributes",),
-    ("anomaly", "autograd_function", "functional_autograd", "saved_tensors"),
+    ("anomaly", "autograd_function", "functional_autograd", "legacy_variable", "saved_tensors"),
     ("gradcheck",),
     ("checkpoint", "autograd_api"),
     ("local_shards",),
@@ -89,6 +92,10 @@ ENGINE = (
 
 # (importer, external package): why it is imported inside a function.
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
+    (
+        "distributed",
+        "importlib",
+    ): "names of torch.distributed work on tensors, which stand above it",
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("engine.machine", "importlib"): "tomllib takes long to import, and one rank never needs it",
     ("import_paths", "importlib"): "what a path of torch leads to is imported with the path",

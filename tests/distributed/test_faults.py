@@ -21,7 +21,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux'
 TRAINING = """
 import os, time
 import torch
-from onefold.distributed import all_reduce, current_op, get_rank, get_world_size
+from onefold.distributed import current_op
+from onefold.distributed.collectives import all_reduce
+from onefold.distributed.topology import get_rank, get_world_size
 
 def step(ranks):
     current_op.name = "matmul"
@@ -41,7 +43,9 @@ STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
 WAITING = """
 import os, time
 import torch
-from onefold.distributed import all_reduce, barrier, current_op, get_rank, transfer
+from onefold.distributed import current_op, transfer
+from onefold.distributed.collectives import all_reduce, barrier
+from onefold.distributed.topology import get_rank
 
 rank = get_rank()
 for ranks in ((0, 1, 2, 3), (1, 2)):
@@ -119,7 +123,8 @@ def test_a_stopped_rank(tmp_path):
 HOLDING = """
 import fcntl, os, signal, time
 import torch
-from onefold.distributed import all_reduce, get_rank
+from onefold.distributed.collectives import all_reduce
+from onefold.distributed.topology import get_rank
 
 all_reduce(torch.ones(1), (0, 1), "sum")
 print("ready", get_rank(), os.getpid(), flush=True)

@@ -69,7 +69,9 @@ def test_programs_without_python_and_files_for_their_output(tmp_path):
 
 FAILING = """
 import sys
-from onefold.distributed import all_reduce, get_rank, world
+from onefold.distributed import world
+from onefold.distributed.collectives import all_reduce
+from onefold.distributed.topology import get_rank
 import torch
 
 print("rank", get_rank(), sys.argv[1:], __name__, sys.path[0], flush=True)

@@ -1,0 +1,71 @@
+"""The names of torch.distributed: where those that are offered stand, and what the others become.
+
+What is offered works on tensors, and so stands above this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OFFERED: Mapping[str, str] = {
+    **dict.fromkeys(
+        """GroupMember ProcessGroup ReduceOp destroy_process_group get_backend get_global_rank
+        get_group_rank get_process_group_ranks get_rank get_world_size group init_process_group
+        is_available is_gloo_available is_initialized is_mpi_available is_nccl_available
+        is_torchelastic_launched monitored_barrier new_group
+        """.split(),
+        "process_groups",
+    ),
+    **dict.fromkeys(
+        """Work all_gather all_gather_into_tensor all_reduce all_to_all all_to_all_single barrier
+        broadcast gather reduce reduce_scatter reduce_scatter_tensor scatter
+        """.split(),
+        "group_collectives",
+    ),
+    **dict.fromkeys(
+        """P2POp all_gather_object batch_isend_irecv broadcast_object_list gather_object irecv isend
+        recv scatter_object_list send
+        """.split(),
+        "group_messages",
+    ),
+}
+
+_GUIDE = "; docs/from_fsdp.md shows the same program"
+_MESH = (
+    'name the ranks in a placement, such as flow.placement("cuda", ranks=[[0, 1], [2, 3]])' + _GUIDE
+)
+_SHARDS = "call model.shard_(placement), which stores parameters in shards" + _GUIDE
+_DTENSOR = (
+    "make a global tensor, by x.to_global(placement, sbp) or flow.randn(..., placement=, sbp=); "
+    "flow.parallel.tensor_parallel(model, placement, plan) lays out a model" + _GUIDE
+)
+
+MISSING: Mapping[str, str] = {
+    **dict.fromkeys("DeviceMesh device_mesh init_device_mesh".split(), _MESH),
+    **dict.fromkeys("_composable _shard fsdp".split(), _SHARDS),
+    **dict.fromkeys(
+        "FileStore HashStore PrefixStore Store TCPStore".split(),
+        ("ranks meet by themselves; use torch.distributed's own for other keys"),
+    ),
+    "_functional_collectives": "global tensors communicate by to_global, which has gradients",
+    "_tensor": _DTENSOR,
+    "algorithms": (
+        "leave communication hooks and Join out: all ranks compute one program, whose gradients "
+        "are summed by boxing; flow.utils.checkpoint computes activations again"
+    ),
+    "autograd": "global tensors communicate by to_global, which has gradients",
+    "checkpoint": "call flow.checkpoint.save and load, which reshard; see docs/checkpoint.md",
+    "elastic": (
+        "leave @record out: the launcher `python -m onefold.distributed.launch` shows the "
+        "traceback of the rank that failed first, and restarts jobs; see docs/faults.md"
+    ),
+    "nn": "global tensors communicate by to_global, which has gradients",
+    "optim": (
+        "call optimizer.enable_zero(stage=1), as in "
+        "flow.optim.Adam(model.parameters()).enable_zero(stage=1)" + _GUIDE
+    ),
+    "pipelining": "use set_stage in an nn.Graph; docs/graph.md has schedules" + _GUIDE,
+    "rpc": "every rank runs the same program; send values with dist.send or broadcast_object_list",
+    "run": "start programs with torchrun or `python -m onefold.distributed.launch`",
+    "tensor": _DTENSOR,
+}

@@ -1,0 +1,234 @@
+"""Collectives on local tensors under torch.distributed's names and arguments; see `flow.comm`.
+
+Ranks outside of `group` return at once, as in torch. With `async_op` the result is there as soon as
+the call returns: the work that is given has nothing left to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from torch.distributed import ReduceOp
+
+from . import comm
+from .distributed.world import world
+from .engine.tensor import Tensor, tensor_ops
+from .errors import OnefoldTypeError, OnefoldValueError
+from .process_groups import GroupMember, ProcessGroup
+
+Group: TypeAlias = ProcessGroup | None
+
+_OPS = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.AVG: "mean",
+    ReduceOp.PRODUCT: "product",
+    ReduceOp.MAX: "max",
+    ReduceOp.MIN: "min",
+    ReduceOp.BAND: "and",
+    ReduceOp.BOR: "or",
+    ReduceOp.BXOR: "xor",
+}
+
+
+class Work:
+    """A collective that has ended."""
+
+    def wait(self, timeout: object = None) -> bool:
+        """True."""
+        return True
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+
+def _op(op: object) -> str:
+    for known, name in _OPS.items():
+        if op == known:
+            return name
+    raise OnefoldTypeError(f"op must be one of ReduceOp's, SUM to BXOR, but got {op!r}")
+
+
+def members(group: Group) -> tuple[int, ...]:
+    """The ranks of a group, which is refused if it is none of ours."""
+    if group is not None and not isinstance(group, ProcessGroup):
+        raise OnefoldTypeError(
+            f"group must be a ProcessGroup, as new_group gives, or None, but got {group!r}"
+        )
+    return (group or GroupMember.WORLD).ranks
+
+
+def rank_of(given: int | None, in_group: int | None, group: Group, name: str) -> int:
+    """A rank of the job that is named as such, or by its number in the group."""
+    if (given is None) == (in_group is None):
+        raise OnefoldValueError(f"give either {name} or group_{name}, and not both")
+    if in_group is None:
+        assert given is not None
+        return given
+    return members(group)[in_group]
+
+
+def _run(group: Group, async_op: bool, call: Callable[[tuple[int, ...]], None]) -> Work | None:
+    ranks = members(group)
+    if (world().rank or 0) not in ranks:
+        return None
+    call(ranks)
+    return Work() if async_op else None
+
+
+def all_reduce(
+    tensor: Tensor, op: object = ReduceOp.SUM, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Write the combination of the ranks' tensors into each of them."""
+    return _run(group, async_op, lambda ranks: comm.all_reduce(tensor, _op(op), ranks))
+
+
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: object = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Write the combination of the ranks' tensors into that of rank `dst`."""
+    there = rank_of(dst, group_dst, group, "dst")
+    return _run(group, async_op, lambda ranks: comm.reduce(tensor, there, _op(op), ranks))
+
+
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Write rank `src`'s tensor into those of the others."""
+    there = rank_of(src, group_src, group, "src")
+    return _run(group, async_op, lambda ranks: comm.broadcast(tensor, there, ranks))
+
+
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Write the ranks' tensors into `tensor_list`, in the order of the ranks."""
+    return _run(group, async_op, lambda ranks: comm.all_gather(tensor_list, tensor, ranks))
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Write the ranks' tensors one after the other into `output_tensor`."""
+    return _run(
+        group,
+        async_op,
+        lambda ranks: comm.all_gather_into_tensor(output_tensor, input_tensor, ranks),
+    )
+
+
+def gather(
+    tensor: Tensor,
+    gather_list: Sequence[Tensor] | None = None,
+    dst: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Write the ranks' tensors into rank `dst`'s `gather_list`; by default the first rank's."""
+    there = _or_first(dst, group_dst, group, "dst")
+    return _run(group, async_op, lambda ranks: comm.gather(tensor, gather_list, there, ranks))
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: Sequence[Tensor] | None = None,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Write the i-th tensor of rank `src`'s list into the i-th rank's `tensor`."""
+    there = _or_first(src, group_src, group, "src")
+    return _run(group, async_op, lambda ranks: comm.scatter(tensor, scatter_list, there, ranks))
+
+
+def _or_first(given: int | None, in_group: int | None, group: Group, name: str) -> int:
+    if given is None and in_group is None:
+        return 0 if group is None else members(group)[0]
+    return rank_of(given, in_group, group, name)
+
+
+def reduce_scatter(
+    output: Tensor,
+    input_list: Sequence[Tensor],
+    op: object = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Write the combination of the ranks' i-th inputs into the i-th rank's `output`."""
+    return _run(
+        group, async_op, lambda ranks: comm.reduce_scatter(output, input_list, _op(op), ranks)
+    )
+
+
+def reduce_scatter_tensor(
+    output: Tensor,
+    input: Tensor,
+    op: object = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Combine the ranks' inputs; the i-th of equal parts is written into the i-th rank's output."""
+    return _run(
+        group, async_op, lambda ranks: comm.reduce_scatter_tensor(output, input, _op(op), ranks)
+    )
+
+
+def all_to_all(
+    output_tensor_list: Sequence[Tensor],
+    input_tensor_list: Sequence[Tensor],
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Send the i-th input to the i-th rank; what it sent here is written into the i-th output."""
+    return _run(
+        group, async_op, lambda ranks: comm.all_to_all(output_tensor_list, input_tensor_list, ranks)
+    )
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """`all_to_all` of the rows of one tensor, which are cut evenly unless sizes are given."""
+    count = len(members(group))
+    outs, ins = (
+        list(tensor_ops.split(x.detach(), _sizes(x, sizes, count)))  # views of rows
+        for x, sizes in ((output, output_split_sizes), (input, input_split_sizes))
+    )
+    return _run(group, async_op, lambda ranks: comm.all_to_all(outs, ins, ranks))
+
+
+def _sizes(x: Tensor, sizes: Sequence[int] | None, count: int) -> list[int]:
+    if sizes:
+        return list(sizes)
+    if x.shape[0] % count:
+        raise OnefoldValueError(
+            f"all_to_all_single: {x.shape[0]} rows are not divided evenly by {count} ranks; give "
+            "split sizes"
+        )
+    return [x.shape[0] // count] * count
+
+
+def barrier(group: Group = None, async_op: bool = False, device_ids: object = None) -> Work | None:
+    """Return when every rank of the group has called this."""
+    return _run(group, async_op, comm.barrier)
