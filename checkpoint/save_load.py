@@ -46,7 +46,8 @@ from .safetensors_format import (
 from .value_tree import Description, Leaf, entries, read_dtype, restored
 
 File = str | os.PathLike[str] | BinaryIO
-Where = str | int | torch.device | Placement | None
+_Moves = Mapping[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None]
+Where = str | int | torch.device | Placement | _Moves | None
 
 _DESCRIPTION, _CHECKSUM = "onefold", "onefold.crc32"
 FORMATS = ("safetensors", "torch")
@@ -71,10 +72,11 @@ def save(
     It is written under a temporary name, and renamed when it is complete.
 
     With global tensors, every process calls this with the same `global_dst_rank`, the rank that
-    gathers and writes; local tensors are an error then. Raises OnefoldRuntimeError for global
-    tensors without it, OnefoldTypeError for what no state dict holds, and CheckpointError on every
-    process where the file cannot be written. `save_as_external_data` has no effect. Whole training
-    states of many ranks are saved without gathering by `checkpoint.save`.
+    gathers and writes; local tensors are an error then. Global tensors that this process holds
+    whole, such as those of DistributedDataParallel, are written without it by whoever calls this.
+    Raises OnefoldRuntimeError for others, OnefoldTypeError for what no state dict holds, and
+    CheckpointError on every process where the file cannot be written. `save_as_external_data` has
+    no effect. Whole training states of many ranks are saved without gathering by `checkpoint.save`.
 
     >>> import onefold as flow
     >>> from io import BytesIO
@@ -124,9 +126,10 @@ def _check_leaves(leaves: Mapping[str, Leaf], rank: int | None) -> None:
         )
     for name, leaf in leaves.items():
         is_global = isinstance(leaf, Tensor) and leaf.is_global
-        if is_global and rank is None:
+        if isinstance(leaf, Tensor) and is_global and rank is None and not _is_whole(leaf):
             raise OnefoldRuntimeError(
-                f"Please set global_dst_rank in flow.save to save global tensor: {name!r} is one"
+                f"Please set global_dst_rank in flow.save to save global tensor: {name!r} is one, "
+                f"and this process does not hold it whole ({leaf.meta!r})"
             )
         if not is_global and rank is not None:
             raise OnefoldRuntimeError(
@@ -137,11 +140,14 @@ def _check_leaves(leaves: Mapping[str, Leaf], rank: int | None) -> None:
             stored(leaf.dtype, leaf.shape)
 
 
+def _is_whole(x: Tensor) -> bool:
+    return bool(x.shards) and all(sbp.is_broadcast for sbp in x.sbp)
+
+
 def _gathered(leaf: Leaf, rank: int | None) -> torch.Tensor:
     """The value of a leaf on the cpu: of a global tensor on that rank only."""
     if isinstance(leaf, Tensor):
-        if leaf.is_global:
-            assert rank is not None
+        if leaf.is_global and rank is not None:
             there = Placement(leaf.placement.type, [rank])
             leaf = box(leaf, Meta.of(leaf.shape, leaf.dtype, there, (broadcast,)))
         return leaf.shards[0].detach().cpu() if leaf.shards else torch.empty(0)
@@ -221,11 +227,12 @@ def load(
     alone reads, and tensors become global: broadcast over all ranks, or over the placement
     `map_location`.
 
-    No pickle is executed: torch's files are read with torch's `weights_only=True`. Raises
+    Files hold tensors of the cpu: a dict or function as `map_location` says, as in torch, where
+    these go. No pickle is executed: torch's files are read with torch's `weights_only=True`. Raises
     CheckpointError, on every process, for a file that is missing, damaged or of another format, and
-    OnefoldValueError for `weights_only=False`.
+    OnefoldValueError for `weights_only=False` and a file of torch.
     """
-    if not weights_only:
+    if not weights_only and _is_torch(_start(path)):
         raise OnefoldValueError(
             "load(weights_only=False) would execute the program inside the file. If you trust it, "
             "call torch.load(..., weights_only=False), and flow.from_torch on its tensors"
@@ -235,7 +242,7 @@ def load(
             "load: a placement as map_location needs global_src_rank, the rank that reads"
         )
     if global_src_rank is None:
-        device = read_device(map_location)  # type: ignore[arg-type]
+        device = _device_of(map_location)
         described, values = _read(path, support_pytorch_format)
         return _with_tensors(described, lambda name: _local(values[name], device))
     return _load_global(path, global_src_rank, _placement_of(map_location), support_pytorch_format)
@@ -244,7 +251,29 @@ def load(
 def _placement_of(where: Where) -> Placement:
     if isinstance(where, Placement):
         return where
-    return Placement.all(torch.device("cpu" if where is None else where).type)
+    return Placement.all(_device_of("cpu" if where is None else where).type)
+
+
+def _device_of(where: Where) -> torch.device:
+    if isinstance(where, Mapping):
+        where = where.get("cpu", "cpu")
+    elif callable(where):
+        found = where(torch.empty(0).untyped_storage(), "cpu")
+        where = "cpu" if found is None else found.device
+    return read_device(where)  # type: ignore[arg-type]
+
+
+def _start(file: File) -> bytes:
+    """The first bytes of a file, by which its format is known; none if there is no file."""
+    if isinstance(file, (str, os.PathLike)):
+        if not Path(file).is_file():
+            return b""
+        with Path(file).open("rb") as opened_file:
+            return opened_file.read(2)
+    file.seek(0)
+    start = file.read(2)
+    file.seek(0)
+    return start
 
 
 def _local(value: torch.Tensor, device: torch.device) -> Tensor:

@@ -152,19 +152,21 @@ def _check_made(value: Tensor) -> None:
 def fitted(value: object, target: Tensor) -> Tensor:
     """`value` in the dtype and layout of `target`; for loading.
 
-    Torch tensors, arrays and numbers are taken as logical values. Raises ShapeError for another
-    shape, MixedTensorsError for a local value of a global tensor or the other way round.
+    Torch tensors, arrays and numbers are taken as logical values. So are local tensors for a global
+    one: their shape must be the whole one. Raises ShapeError for another shape, MixedTensorsError
+    for a global value of a local tensor, unless this process holds it whole.
     """
+    if isinstance(value, Tensor) and value.is_global != target.is_global and _is_whole(value):
+        value = value.shards[0].detach()
     if not isinstance(value, Tensor):
         layout: Layout = {"device": target.meta.device}
         if target.is_global:
             layout = {"placement": target.placement, "sbp": without_partial(target.sbp)}
         value = tensor_ops.tensor(value, dtype=target.dtype, **layout)
     if value.is_global != target.is_global:
-        kinds = {True: "global", False: "local"}
         raise MixedTensorsError(
-            f"the tensor is {kinds[target.is_global]} but the given value is "
-            f"{kinds[value.is_global]}; convert one of them with to_global or to_local"
+            f"the tensor is local but the given value is global, {value.meta!r}, of which this "
+            "process holds a part; convert one of them with to_global or to_local"
         )
     if value.shape != target.shape:
         raise ShapeError(
@@ -175,6 +177,11 @@ def fitted(value: object, target: Tensor) -> Tensor:
     if target.is_local:
         return tensor_ops.to(value, target.device)
     return box(value, target.meta)
+
+
+def _is_whole(x: Tensor) -> bool:
+    """Whether this process has the whole value."""
+    return bool(x.shards) and all(sbp.is_broadcast for sbp in x.meta.nd_sbp)
 
 
 @register_function

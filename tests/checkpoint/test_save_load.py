@@ -113,11 +113,12 @@ def test_no_pickle_is_executed(world, tmp_path, capsys):
     torch.save({"w": Program()}, path)
     with pytest.raises(CheckpointError, match="would execute a program"):
         flow.load(path)
-    path.write_bytes(pickle.dumps(Program()))
-    with pytest.raises(CheckpointError):
-        flow.load(path)
     with pytest.raises(ValueError, match="weights_only=False"):
         flow.load(path, weights_only=False)
+    path.write_bytes(pickle.dumps(Program()))
+    for weights_only in (True, False):
+        with pytest.raises(CheckpointError):
+            flow.load(path, weights_only=weights_only)
     assert capsys.readouterr().out == ""
 
 
@@ -156,6 +157,9 @@ def test_global_tensors_need_a_rank(world):
         flow.save({"x": x, "y": flow.ones(1)}, BytesIO(), global_dst_rank=0)
     with pytest.raises(ValueError, match="global_dst_rank must be a rank"):
         flow.save({"x": x}, BytesIO(), global_dst_rank=2)
+    whole = flow.arange(5, placement=p, sbp=flow.sbp.broadcast)
+    back = through_file({"x": whole, "y": flow.ones(1)})  # nothing to gather
+    assert back["x"].is_local and back["x"].tolist() == [0, 1, 2, 3, 4]
     back = through_file({"x": x}, global_dst_rank=1)
     assert back["x"].is_local and back["x"].tolist() == [0, 1, 2, 3, 4]
 
@@ -168,6 +172,47 @@ def test_loading_as_global(world, tmp_path):
     assert flow.load(tmp_path / "x", global_src_rank=1)["x"].placement.num_ranks == 4
     with pytest.raises(ValueError, match="needs global_src_rank"):
         flow.load(tmp_path / "x", map_location=p)
+
+
+@pytest.mark.parametrize("format", ["safetensors", "torch"])
+def test_map_location_as_in_torch(format, tmp_path):
+    path = tmp_path / "x"
+    flow.save({"x": flow.arange(3)}, path, format=format)
+    asked = []
+
+    def location(storage, tag):
+        asked.append(tag)
+        return storage
+
+    for where in (location, lambda storage, tag: None, {"cuda:0": "cuda:1"}, "cpu", None):
+        assert flow.load(path, map_location=where)["x"].tolist() == [0, 1, 2]
+    assert asked == ["cpu"]
+    assert flow.load(path, map_location={"cpu": "meta"})["x"].device.type == "meta"
+
+
+def test_files_without_a_program_need_no_trust(tmp_path):
+    flow.save({"x": 1}, tmp_path / "x")
+    assert flow.load(tmp_path / "x", weights_only=False) == {"x": 1}
+
+
+def test_one_rank_saves_and_all_load(tmp_path):
+    """As programs with DistributedDataParallel do."""
+
+    def program():
+        model = flow.nn.parallel.DistributedDataParallel(flow.nn.Linear(3, 2))
+        if flow.env.get_rank() == 0:
+            flow.save(model.state_dict(), tmp_path / "model")
+        flow.comm.barrier()
+        before = model.module.weight.tolist()
+        with flow.no_grad():
+            model.module.weight.zero_()
+        state = flow.load(tmp_path / "model")
+        model.load_state_dict(state)
+        alone = flow.nn.Linear(3, 2)
+        alone.load_state_dict(model.module.state_dict())
+        return before == model.module.weight.tolist() == alone.weight.tolist()
+
+    assert run_ranks(2, program) == [True, True]
 
 
 def test_real_processes(tmp_path):

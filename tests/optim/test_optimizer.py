@@ -202,11 +202,11 @@ def test_loading_is_all_or_nothing(world):
     before = _plain(good)
     other = flow.optim.SGD(parameters("split")[:2], momentum=0.9).state_dict()
     wrong = {**good, "state": {**good["state"], 4: {"momentum_buffer": np.ones((9, 9))}}}
-    local = {**good, "state": {**good["state"], 4: {"momentum_buffer": flow.zeros(0, 3)}}}
+    local = {**good, "state": {**good["state"], 4: {"momentum_buffer": flow.zeros(1, 3)}}}
     for bad, text in [
         (other, r"groups of \[5\] parameters, the state has \[2\]"),
         (wrong, "size mismatch"),
-        (local, "local but|given value is local"),
+        (local, "size mismatch"),
     ]:
         with pytest.raises((ValueError, TypeError, RuntimeError), match=text):
             optimizer.load_state_dict(bad)
