@@ -32,7 +32,8 @@ class StepHooks:
 
     @property
     def has_step_hooks(self) -> bool:
-        return bool(self._step_pre_hooks or self._step_post_hooks)
+        fields = vars(self)  # without hooks in a wrapper that does not call Optimizer.__init__
+        return bool(fields.get("_step_pre_hooks") or fields.get("_step_post_hooks"))
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each eager step; returns what removes it.

@@ -232,3 +232,26 @@ def test_a_graph_refuses_hooks():
         graph(flow.ones(3, 2))
     handle.remove()
     graph(flow.ones(3, 2))
+
+
+def test_a_wrapper_of_another_optimizer():
+    """Which never calls Optimizer.__init__, as many in the wild do."""
+
+    def losses(lib):
+        class Wrapper(lib.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner = inner
+                self.param_groups = inner.param_groups
+
+            def step(self, closure=None):
+                return self.inner.step(closure)
+
+        w = lib.ones(2, requires_grad=True)
+        optimizer = Wrapper(lib.optim.SGD([w], lr=0.1))
+        for _ in range(2):
+            (w * w).sum().backward()
+            optimizer.step()
+            optimizer.inner.zero_grad()
+        return w.tolist()
+
+    assert losses(flow) == losses(torch)
