@@ -310,6 +310,12 @@ class Tensor(TensorAttributes):
         array: ndarray = names.numpy(self)
         return array if dtype is None else array.astype(dtype)
 
+    def __array_wrap__(
+        self, array: ndarray, context: object = None, return_scalar: bool = False
+    ) -> Tensor | ndarray:
+        """What a function of numpy gives for a local tensor: a tensor, as with torch's."""
+        return array if self.is_global else tensor_ops.tensor(array)
+
     def __dlpack__(self, **options: object) -> object:
         return names.to_torch(self).__dlpack__(**options)
 

@@ -129,3 +129,16 @@ def test_an_array_of_a_tensor_that_requires_grad_is_refused():
             with pytest.raises(RuntimeError, match=r"detach\(\)\.numpy\(\)"):
                 np.sqrt(made)
         assert np.asarray(w.detach()).tolist() == [1.0]
+
+
+@pytest.mark.filterwarnings("ignore:__array")  # numpy's, of torch's own method
+@pytest.mark.parametrize("name", ["sqrt", "exp", "abs", "isnan", "floor"])
+def test_functions_of_numpy(name):
+    """Of a local tensor they give a tensor, of a global one an array."""
+    function = getattr(np, name)
+    theirs, ours = (function(lib.tensor([1.5, 4.0])) for lib in (torch, flow))
+    assert type(theirs) is torch.Tensor and type(ours) is flow.Tensor
+    assert ours.tolist() == theirs.tolist()
+    x = flow.ones(2, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+    assert type(np.maximum(x, 2)) is np.ndarray
+    assert np.maximum(flow.ones(2), np.array([0, 3])).tolist() == [1, 3]
