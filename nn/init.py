@@ -236,6 +236,9 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
+_calculate_fan_in_and_fan_out = fan_in_and_out  # torch's name, which programs use
+
+
 def _fan(tensor: Tensor, mode: str) -> int:
     fan_in, fan_out = fan_in_and_out(tensor)
     if mode not in ("fan_in", "fan_out"):
