@@ -27,6 +27,7 @@ from torch import (
     is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
     layout as layout,
     memory_format as memory_format,
+    multiprocessing as multiprocessing,
     preserve_format as preserve_format,
     promote_types as promote_types,
     set_default_device as set_default_device,

@@ -425,9 +425,13 @@ def path_stub(path):
 
 def root_stub():
     lines = sorted(map(root_line, onefold.__all__), key=lambda line: not line.startswith("from"))
+    found = {name: getattr(onefold, name).__name__ for name in onefold.ON_DEMAND}
     modules = {
-        name: getattr(onefold, name).__name__[len("onefold.") :] for name in onefold.ON_DEMAND
+        name: path.removeprefix("onefold.")
+        for name, path in found.items()
+        if path.startswith("onefold.")
     }
+    of_torch = [root_line(name) for name in found if name not in modules]
     on_demand = [
         f"from . import {module}" + f" as {name}" * (name == module)
         for name, module in modules.items()
@@ -435,7 +439,7 @@ def root_stub():
     # A stub exports no import by another name that is not in `__all__`.
     renamed = [f"{name} = {module}" for name, module in modules.items() if name != module]
     kind = "from .engine.ops.typed_tensors import TensorType"
-    body = "\n".join([*on_demand, kind, *lines, *renamed, "__version__: str"])
+    body = "\n".join([*on_demand, *of_torch, kind, *lines, *renamed, "__version__: str"])
     doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
     return f"{doc}\nimport builtins\n{body}\n{exported(onefold.__all__)}\n"
 
