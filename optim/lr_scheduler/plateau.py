@@ -65,6 +65,11 @@ class ReduceLROnPlateau(Scheduler):
         self.cooldown_counter = 0
         self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
 
+    @property
+    def num_bad_epochs(self) -> int:
+        """Torch's name of `num_bad_steps`."""
+        return self.num_bad_steps
+
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
         """Take note of a metric (a number or a tensor of one element) and reduce the rates if due.
 

@@ -179,7 +179,7 @@ def test_reduce_lr_on_plateau(metrics, options):
         wanted.step(metric)
         assert group_rates(optimizer) == group_rates(right)
         assert found.get_last_lr() == wanted.get_last_lr()
-        assert (found.best, found.num_bad_steps, found.last_step, found.in_cooldown) == (
+        assert (found.best, found.num_bad_epochs, found.last_step, found.in_cooldown) == (
             wanted.best,
             wanted.num_bad_epochs,
             wanted.last_epoch,
