@@ -32,6 +32,9 @@ class DistributedDataParallel(Module):
     then the results are global, and the gradients those of one process with the whole batch. Batch
     norms see the whole batch in both cases, as torch's SyncBatchNorm does.
 
+    Only calls of this object take local inputs. For what one rank does alone, load
+    `module.state_dict()` into a module that is not wrapped.
+
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
     `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
     gradient are no problem, and buffers are one value for all ranks, so that
@@ -72,6 +75,11 @@ class DistributedDataParallel(Module):
         forward_sync_buffers: bool | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(module, Module):
+            raise OnefoldTypeError(
+                "DistributedDataParallel: module must be an onefold Module, but got "
+                f"{type(module).__module__}.{type(module).__name__}"
+            )
         params = [p for p in module.parameters() if p.requires_grad]
         if not params:
             raise OnefoldRuntimeError(

@@ -303,6 +303,8 @@ def test_what_is_refused(world):
     p, other = flow.placement("cpu", [0, 1]), flow.placement("cpu", [1, 2])
     with pytest.raises(OnefoldRuntimeError, match="is not needed when a module doesn't have any"):
         DistributedDataParallel(nn.ReLU())
+    with pytest.raises(OnefoldTypeError, match=r"onefold Module, but got torch\..*Linear"):
+        DistributedDataParallel(torch.nn.Linear(2, 2))
     with pytest.raises(OnefoldValueError, match="device_ids can only be None or contain a single"):
         DistributedDataParallel(net(), device_ids=[0, 1])
     with pytest.raises(OnefoldTypeError, match="process_group must be None"):
