@@ -110,7 +110,7 @@ def take_held(x: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -
         return x.new_zeros(shape)
     y = take(x, mine)
     first = place([index is not None for index in indices])
-    valid = valid.reshape(*valid.shape, *[1] * (y.ndim - first - valid.ndim))
+    valid = valid.reshape((*valid.shape, *[1] * (y.ndim - first - valid.ndim)))
     return y.masked_fill(~valid, 0)
 
 
@@ -145,7 +145,7 @@ def add_rows(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -
     order = [0] * len(shape)
     for new, dim in enumerate((*front, *rest)):
         order[dim] = new
-    return total.reshape(*[shape[dim] for dim in front], *width).permute(order)
+    return total.reshape([*[shape[dim] for dim in front], *width]).permute(order)
 
 
 def _add_along(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> Tensor | None:

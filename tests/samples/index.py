@@ -100,6 +100,8 @@ ADVANCED = [
     ((0, ALL, HERE), (I(3, high=5),), (6, 4, 5)),
     ((HERE, None, 1), (I(3, high=6),), (6, 4, 5)),
     ((HERE,), (torch.tensor(2),), (6, 4)),
+    ((HERE,), (torch.tensor(2),), (6,)),
+    ((HERE, HERE), (torch.tensor(5), torch.tensor(-1)), (6, 4)),
     ((HERE, ALL, HERE), (torch.tensor(2), I(3, high=5)), (6, 4, 5)),
     (([0, 2, -1],), (), (6, 4)),
     ((ALL, [1, 1, 0]), (), (6, 4)),
