@@ -52,7 +52,7 @@ class _Region:
         """Run the function once more, with the random numbers of the first time."""
         values: list[Tensor] = []
 
-        def keep(tensor: Tensor) -> None:
+        def keep(tensor: Tensor) -> int:
             edge = tensor.node
             owner = edge.tensor() if isinstance(edge, Leaf) else tensor
             if edge is not None and owner is not None and edge.seq < self.moment < owner.version:
@@ -60,12 +60,14 @@ class _Region:
             if tensor.node is None:
                 tensor.shared = True  # in-place methods later in the function leave it alone
             values.append(from_shards(tensor.shards, tensor.meta))
+            return len(values) - 1
 
         args = [self.given(arg) for arg in self.args]
         kwargs = {key: self.given(value) for key, value in self.kwargs.items()}
         now = default_generator.get_state()
         default_generator.set_state(self.random)
-        autograd_tape.saved_hooks.push((keep, _no_unpack))
+        # Only gradients that the function computes itself read what it saved here.
+        autograd_tape.saved_hooks.push((keep, values.__getitem__))
         current = interpreter.get_current()
         mode = self.interpreter.repeated_under(current) if self.interpreter else current
         repeats = current.repetition() if current else nullcontext()
@@ -95,10 +97,6 @@ def _changed() -> NoReturn:
         "operation: checkpoint runs its function again in backward, and an input or parameter of "
         "it was changed since"
     )
-
-
-def _no_unpack(packed: object) -> NoReturn:
-    raise AssertionError("the second run of a checkpointed function is not differentiated")
 
 
 def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -50,6 +50,24 @@ def test_gradients_do_not_change(sbp, x_needs_grad, world):
         assert torch.equal(plain, again)
 
 
+@pytest.mark.parametrize("create_graph", [True, False])
+@pytest.mark.parametrize("sbp", LAYOUTS)
+def test_a_function_that_computes_gradients(sbp, create_graph, world):
+    results = []
+    for wrap in (lambda f, *a: f(*a), checkpoint):
+        x, w = make(sbp, 4, 4), make(sbp, 4, 4, seed=1)
+
+        def step(x, w=w):
+            y = flow.tanh(x * w).pow(3).sum()
+            (slope,) = flow.autograd.grad(y, x, create_graph=create_graph)
+            return flow.sin(slope * w) + x * w * slope.detach()
+
+        (wrap(step, x) * x).sum().backward()
+        results.append((value_of(x.grad), value_of(w.grad)))
+    for plain, again in zip(*results, strict=True):
+        assert torch.equal(plain, again)
+
+
 @pytest.mark.parametrize("sbp", [None, "(S0)"])
 def test_double_backward_retained_graphs_and_grad(sbp, world):
     results = []
