@@ -13,10 +13,12 @@ import torch
 from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from . import interpreter
 from .argument_types import Layout, Number
+from .autograd_tape import Node
 from .commit import Change, each
 from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
+from .op import Gradients, Needs
 from .own_shards import own_tuple
 from .sbp import without_partial
 from .tensor import Shards, Tensor, from_shards, tensor_ops
@@ -86,6 +88,29 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
     _check_made(result)
     result.shared = True
     return replace(self, result)
+
+
+class _Overwritten:
+    """The place on the tape of a tensor all of whose elements were replaced."""
+
+    name = "overwrite"
+
+    def vjp(self, needs: Needs, dy: Tensor, y: object, *args: object) -> Gradients:
+        """Zeros for what the tensor was before, as in torch; what it took gets the gradient."""
+        return needs[0] and names.zeros_like(dy), dy
+
+
+_OVERWRITTEN = _Overwritten()
+
+
+def overwrite(self: Tensor, result: Tensor, what: str) -> Tensor:
+    """`assign` for a result of which no element depends on `self`, which keeps requiring grad."""
+    if self.node is not None and interpreter.is_grad_enabled() and result.shape == self.shape:
+        parents = (self.node, result.node)
+        node = Node(_OVERWRITTEN, parents, (), None, result.meta)
+        result.shared = True
+        result = from_shards(result.shards, result.meta, node)
+    return assign(self, result, what)
 
 
 def take(self: Tensor, value: Tensor) -> None:
@@ -201,21 +226,23 @@ def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
     value = names.cast(other, self.dtype) if other.dtype != self.dtype else other
     if value.shape != self.shape:
         value = names.expand(value, self.shape)
-    return assign(self, value, "copy_")
+    return overwrite(self, value, "copy_")
 
 
 @register_function
 def fill_(input: Tensor, value: Tensor | Number) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
     check_change(input, "fill_")
-    return assign(input, tensor_ops.full_like(input, value), "fill_")
+    if isinstance(value, Tensor) and value.meta.numel == 1 and value.is_global == input.is_global:
+        return copy_(input, names.reshape(value, ()))
+    return overwrite(input, tensor_ops.full_like(input, value), "fill_")
 
 
 @register_function
 def zero_(input: Tensor) -> Tensor:
     """Every element becomes 0."""
     check_change(input, "zero_")
-    return assign(input, tensor_ops.full_like(input, 0), "zero_")
+    return overwrite(input, tensor_ops.full_like(input, 0), "zero_")
 
 
 @register_function

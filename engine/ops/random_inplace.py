@@ -12,7 +12,7 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, 
 from ...kernels import random_ref as random_kernels
 from .. import interpreter
 from ..generator import Generator
-from ..inplace import set_result
+from ..inplace import overwrite
 from ..names import register_function
 from ..tensor import Tensor
 from ..values import item
@@ -42,8 +42,7 @@ def _drawn(
 
 
 def _taken(self: Tensor, value: Tensor, name: str) -> Tensor:
-    set_result(self, cast(value, self.dtype), name)
-    return self
+    return overwrite(self, cast(value, self.dtype), name)
 
 
 def _number_of_from(start: dict[str, float], given: float, name: str) -> float:

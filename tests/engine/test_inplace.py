@@ -288,6 +288,42 @@ def test_copy_broadcasts_and_casts_and_differentiates(world):
     assert source.grad.tolist() == [2, 2, 2]
 
 
+OVERWRITES = {
+    "fill_": lambda x, w: x.fill_(w),
+    "fill_ a view": lambda x, w: x[1:].fill_(w),
+    "fill": lambda x, w: x.mul_(w.fill(w)),
+    "fill_ a number": lambda x, w: x.fill_(2),
+    "zero_": lambda x, w: x.zero_(),
+    "copy_": lambda x, w: x.copy_(w),
+    "copy_ a constant": lambda x, w: x.copy_(w.detach()),
+    "fill_diagonal_": lambda x, w: x.fill_diagonal_(3),
+}
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_gradients_of_overwritten_tensors(name, sbp, world):
+    """The gradient goes to what was written, and zeros to what was there, as in torch."""
+    found = []
+    for make_one in (lambda data: torch.tensor(data), lambda data: make(data, sbp and "(B)")):
+        x, w = make_one(DATA).requires_grad_(), make_one(2.0).requires_grad_()
+        y = x * 2
+        if isinstance(y, flow.Tensor) and sbp:
+            y = y.to_global(sbp=parse(sbp))
+        OVERWRITES[name](y, w)
+        assert y.requires_grad
+        (y * y).sum().backward()
+        found.append([None if z.grad is None else z.grad.tolist() for z in (x, w)])
+    assert found[0] == found[1]
+
+
+def test_fill_by_a_tensor_in_a_graph(world):
+    """The graph reads the value in each call."""
+    fill = flow.nn.Graph.trace(lambda x, w: (x * 2).fill_(w.sum()))
+    for number in (1.0, 2.0):
+        assert fill(flow.zeros(2), flow.full((3,), number)).tolist() == [3 * number] * 2
+
+
 def test_data_changes_its_tensor(world):
     for sbp in LAYOUTS:
         w = flow.nn.Parameter(make(DATA, sbp))
