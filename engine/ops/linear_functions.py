@@ -6,7 +6,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..argument_types import Number
-from ..names import all_names, register_function
+from ..names import all_names, register_as, register_function
 from ..out_tensors import give_to
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
@@ -152,3 +152,10 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     """The LU factors of matrices in one tensor, and the pivots; `get_infos` adds the codes."""
     found: tuple[Tensor, ...] = FUNCTIONS["linalg.lu_factor_ex"](A, pivot=pivot)
     return found if get_infos else found[:2]
+
+
+def _diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    return diagonal(A, offset, dim1, dim2)
+
+
+register_as("linalg.diagonal", _diagonal, "The diagonals of matrices, as a view; see `diagonal`.")

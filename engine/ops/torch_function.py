@@ -110,9 +110,10 @@ class TorchOp(Op):
 
     attributes = Arguments
 
-    def __init__(self, name: str, num_outputs: int) -> None:
+    def __init__(self, name: str, num_outputs: int, aliases: bool = False) -> None:
         self.name = name
         self.num_outputs = num_outputs
+        self.aliases = aliases
         self.entry = general(self) if num_outputs == 1 else several(self)
 
     def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
@@ -130,6 +131,8 @@ class TorchOp(Op):
     def kernel(self, *args: Arg) -> torch.Tensor | Outputs:
         *tensors, positional, named = args
         made = self.compute(tensors, Arguments(positional, named))
+        if not self.aliases:
+            made = _apart(made, tensors)
         return made[0] if self.num_outputs == 1 else made
 
     def bind(self, local: Local, attrs: Arguments) -> Kernel:
@@ -167,6 +170,12 @@ def _empty(outputs: Sequence[tuple[Shape, torch.dtype]], tensors: Given) -> torc
     return made if len(made) > 1 else made[0]
 
 
+def _apart(outputs: Outputs, tensors: Given) -> Outputs:
+    """The outputs in memory of their own, also where torch gives a view of an input, or itself."""
+    held = {x.untyped_storage()._cdata for x in tensors if x is not None}
+    return tuple([y.clone() if y.untyped_storage()._cdata in held else y for y in outputs])
+
+
 def gradients(
     outputs: Outputs, dys: Given, leaves: Sequence[torch.Tensor], again: bool = False
 ) -> Outputs:
@@ -195,7 +204,7 @@ class TorchGradient(TorchOp):
     """The gradients for the inputs `wanted`, from those of the outputs and from the inputs."""
 
     def __init__(self, forward: TorchOp, wanted: tuple[int, ...]) -> None:
-        super().__init__(f"{forward.name}_backward", len(wanted))
+        super().__init__(f"{forward.name}_backward", len(wanted), forward.aliases)
         self.forward = forward
         self.wanted = wanted
 
@@ -243,7 +252,7 @@ class TorchFunction(TorchOp):
     """A function of torch.
 
     `whole` gives the dims of each input that must be whole. `linear` says whether partial sums of
-    the first input pass through.
+    the first input pass through, and `view` that the output is a view of that input.
     """
 
     def __init__(
@@ -254,8 +263,9 @@ class TorchFunction(TorchOp):
         num_outputs: int = 1,
         linear: bool = False,
         differentiable: bool = True,
+        view: bool = False,
     ) -> None:
-        super().__init__(name, num_outputs)
+        super().__init__(name, num_outputs, view)
         self.function = function
         self.whole = whole
         self.linear = "0" if linear else ""

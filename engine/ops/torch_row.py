@@ -49,7 +49,7 @@ _TYPES: dict[str, Any] = {
 LocalFunction = Callable[..., torch.Tensor | Sequence[torch.Tensor]]
 _RULE = re.compile(
     r"(each|but( \d+)+|but dim|lead \d+|first \d+|values \w+|bilinear|sorted|quantile|signal|solve"
-    r"|none|vector)( linear| constant| reduced)*"
+    r"|none|vector)( linear| constant| reduced| view)*"
 )
 _ROW = re.compile(r"([\w.]+)\((.*)\)(?: -> ([\w, ]+|\*))?: (.*)")
 
@@ -80,6 +80,7 @@ class Row:
         self.linear = "linear" in words
         self.differentiable = "constant" not in words
         self.reduced = "reduced" in words
+        self.view = "view" in words
         self.kind = words[0]
         self.numbers = [int(word) for word in words[1:] if word.isdigit()]
         self.by_dim = words[1:2] == ["dim"]
@@ -225,6 +226,14 @@ def _ctc_loss(
     )
 
 
+def _view_as_complex(input: torch.Tensor) -> torch.Tensor:
+    """Also of a shard whose pairs do not lie as numbers: how it lies is not the program's doing."""
+    try:
+        return torch.view_as_complex(input)
+    except RuntimeError:
+        return torch.view_as_complex(input.clone(memory_format=torch.contiguous_format))
+
+
 # What runs on shards in place of torch's function. Torch references have Triton kernels.
 _LOCAL: dict[str, LocalFunction] = {
     "_dirichlet_grad": _dirichlet_grad,
@@ -234,6 +243,7 @@ _LOCAL: dict[str, LocalFunction] = {
     "embedding_bag": _embedding_bag,
     "fft.ihfft": _ihfft,
     "searchsorted": search_ref.searchsorted,
+    "view_as_complex": _view_as_complex,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -14,9 +15,10 @@ from ..meta import Box
 from ..names import register_name
 from ..out_tensors import give_to, made_for
 from ..tensor import Tensor
+from ..views import FunctionStep, link
 from .creation import make
 from .reduce import mean, sum
-from .torch_function import Arguments, TorchFunction, slots_for
+from .torch_function import Arguments, Slot, TorchFunction, slots_for
 from .torch_results import RESULTS
 from .torch_row import ROWS, Row
 
@@ -25,7 +27,7 @@ def _op(row: Row, outputs: int) -> TorchFunction:
     """The op of a row with so many outputs, made when the function is first called."""
     if outputs not in row.ops:
         row.ops[outputs] = TorchFunction(
-            row.name, row.function, row.whole, outputs, row.linear, row.differentiable
+            row.name, row.function, row.whole, outputs, row.linear, row.differentiable, row.view
         )
     return row.ops[outputs]
 
@@ -59,6 +61,8 @@ def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
         if not tensors:
             raise OnefoldTypeError(f"{name}() needs a Tensor, but got {args!r}")
         made = run(row, tensors, Arguments(positional, named))
+        if row.view:
+            return link(made[0], tensors[0], _STEPS[name])
         if row.counted:
             return made
         if row.outputs:
@@ -71,6 +75,22 @@ def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
     _describe(call, row, result, doc)
     return call
 
+
+def _only(row: Row, x: Tensor) -> Tensor:
+    """The output of a row that takes one tensor and no other argument."""
+    return run(row, [x], Arguments((Slot(0),)))[0]
+
+
+def _view_step(name: str, inverse: str) -> FunctionStep:
+    """The step from a base to its view by the row `name`; `inverse` makes the base of the view."""
+    row, back = ROWS[name], ROWS[inverse]
+    return FunctionStep(name, partial(_only, row), lambda x, y: _only(back, y), row.function)
+
+
+_STEPS = {
+    "view_as_complex": _view_step("view_as_complex", "view_as_real"),
+    "view_as_real": _view_step("view_as_real", "view_as_complex"),
+}
 
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": mean, "sum": sum}
 

@@ -13,7 +13,8 @@ those that may be split:
     vector      there are no inputs: each rank keeps its part of the vector that torch makes
 
 `linear` after them lets partial sums of the first input pass, `constant` means that torch has no
-gradient, and `reduced` that a loss of each element is computed first and reduced afterwards.
+gradient, `reduced` that a loss of each element is computed first and reduced afterwards, and `view`
+that the output is a view, whose inverse `torch_rows` names.
 """
 
 LINALG = """
@@ -74,7 +75,6 @@ linalg.tensorsolve(input, other, dims=None, *, out=None): none
 linalg.vander(x, *, N=None): but 1
 linalg.vecdot(x, y, *, dim=-1, out=None): but dim
 linalg.cross(input, other, *, dim=-1, out=None): but dim
-linalg.diagonal(A, *, offset=0, dim1=-2, dim2=-1): none linear
 """
 
 FFT = """
@@ -192,8 +192,8 @@ stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True,
 trapezoid(y, x=None, *, dx=None, dim=-1): but dim
 trapz(y, x=None, *, dx=None, dim=-1): but dim
 trace(input): none linear
-view_as_complex(input): but 1 linear
-view_as_real(input): each linear
+view_as_complex(input): but 1 linear view
+view_as_real(input): each linear view
 """
 
 LAYERS = """

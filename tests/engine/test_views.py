@@ -261,6 +261,38 @@ def test_complex_parts(world):
     assert x.tolist() == [7 - 2j, 8 + 5j]
 
 
+@pytest.mark.parametrize("sbp", [None, "(S0)", "(B)", "(P)"])
+def test_views_as_other_numbers(sbp, world):
+    """A write to view_as_real, view_as_complex or linalg.diagonal changes the base, as in torch."""
+    start = torch.arange(12.0).reshape(3, 2, 2)
+    laid = flow.tensor(start)
+    if sbp is not None:
+        p = flow.placement("cpu", [0, 1])
+        laid = flow.tensor(start, placement=p, sbp=parse("(B)")).to_global(sbp=parse(sbp))
+    found = []
+    for lib, x in ((torch, start.clone()), (flow, laid)):
+        y = lib.view_as_complex(x)
+        y[0] = 5
+        lib.view_as_real(y)[1, :, 1].mul_(2)
+        lib.view_as_real(y).copy_(lib.view_as_real(y).transpose(1, 2).sin())
+        lib.linalg.diagonal(x).add_(1)
+        found.append((x, y) if lib is torch else (value_of(x), value_of(y)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_graph_keeps_what_a_view_shares(world):
+    """The gradient of exp reads its result, which no later step may write over."""
+    w = flow.tensor([0.5, -1.0], requires_grad=True)
+
+    def loss(w):
+        return flow.view_as_real((w * 1j).exp()).tanh().sum()
+
+    wanted = torch.tensor([0.5, -1.0], requires_grad=True)
+    torch.view_as_real((wanted * 1j).exp()).tanh().sum().backward()
+    flow.compile(loss)(w).backward()
+    assert torch.allclose(value_of(w.grad), wanted.grad)
+
+
 OVERLAPPING = {
     "expand": lambda x: x.unsqueeze(0).expand(3, 4, 5),
     "part of expand": lambda x: x.unsqueeze(0).expand(3, 4, 5)[1],
@@ -626,6 +658,7 @@ def test_a_lost_write_is_noticed(lost, monkeypatch):
 # Every op.
 
 UNLIKE_TORCH = {
+    "cartesian_prod": "one tensor alone is copied",
     "conj": "the sample's reference is conj_physical, which copies",
     "cast": "torch.real stands for the cast of a complex tensor in one sample",
     "dropout": "the sample's reference draws torch's numbers by hand",

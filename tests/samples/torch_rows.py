@@ -64,5 +64,9 @@ SAMPLES = [
            torch=functional.max_pool2d_with_indices),
     Sample("max_pool3d_with_indices", (CUBES, 2), grad=False,
            torch=functional.max_pool3d_with_indices),
+    Sample("view_as_real", (T(6, 4, dtype=torch.complex128),)),
+    Sample("view_as_complex", (T(6, 4, 2),)),
+    Sample("cartesian_prod", (T(6),)),
+    Sample("linalg.diagonal", (T(6, 4, 5),), torch=torch.linalg.diagonal),
     Sample("unsafe_split_with_sizes", (T(6, 4), [2, 4]), torch=torch.unsafe_split_with_sizes),
 ]  # fmt: skip
