@@ -99,7 +99,7 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.linalg.det on every shard; see torch's documentation."""
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """torch.linalg.diagonal on every shard; see torch's documentation."""
+    """The diagonals of matrices, as a view; see `diagonal`."""
 
 def eig(input: Tensor, *, out: Sequence[Tensor] | None = None) -> LinalgEig:
     """torch.linalg.eig on every shard; see torch's documentation."""
