@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..engine import interpreter
 from ..engine.argument_types import DeviceLike
 from ..engine.ops.creation import empty
 from ..engine.ops.dims import squeeze, unsqueeze
@@ -115,9 +116,14 @@ class RNNBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def check_input(self, input: Tensor, batch_sizes: BatchSizes) -> None:
-        """Raise unless the input has the weights' dtype, and the dims and the size that fit."""
+        """Raise unless the input has the weights' dtype, and the dims and the size that fit.
+
+        In mixed precision both are cast to one dtype.
+        """
         dtype = getattr(self, self._names[0][0]).dtype
-        if input.dtype != dtype:
+        current = interpreter.get_current()
+        mixed = current is not None and current.dtype_of_products(input.meta.device_type)
+        if input.dtype != dtype and not mixed:
             raise OnefoldValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert "
                 f"input: input.to({dtype}), or convert model: model.to({input.dtype})"

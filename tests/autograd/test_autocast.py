@@ -91,6 +91,29 @@ def test_dtypes_are_torchs(name):
     torch.testing.assert_close(found.to_torch(), wanted, atol=0.05, rtol=0.05)
 
 
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_takes_what_a_product_made(kind):
+    """In a block and in a graph the weights are cast, too."""
+    linear, layer = nn.Linear(6, 4), kind(4, 3, num_layers=2, batch_first=True)
+    x = flow.tensor(values(2, 5, 6))
+    with flow.autocast("cpu", dtype=HALF):
+        found = layer(linear(x))[0]
+    assert found.dtype == HALF
+    torch.testing.assert_close(found.float().to_torch(), layer(linear(x))[0].to_torch(),
+                               atol=0.05, rtol=0.05)  # fmt: skip
+
+    class Predict(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.layer = linear, layer
+            self.config.enable_amp(dtype=HALF)
+
+        def build(self, x):
+            return self.layer(self.linear(x))[0]
+
+    assert Predict()(x).tolist() == found.tolist()
+
+
 class Net(nn.Module):
     """Products, a norm, a softmax, a shared weight and a loss."""
 
