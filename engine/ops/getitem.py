@@ -122,9 +122,9 @@ def _set_masked(x: Tensor, index: object, value: Tensor) -> Tensor | None:
         index = index[0]
     if not isinstance(index, Tensor) or index.dtype is not torch.bool or value.numel() != 1:
         return None
-    if not index.ndim or tuple(index.shape) != tuple(x.shape[: index.ndim]):
+    if tuple(index.shape) != tuple(x.shape[: index.ndim]):
         return None
-    mask = reshape(index, *index.shape, *[1] * (x.ndim - index.ndim))
+    mask = reshape(index, (*index.shape, *[1] * (x.ndim - index.ndim)))
     return where(mask, reshape(value, ()), x)
 
 

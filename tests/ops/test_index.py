@@ -133,6 +133,19 @@ def test_a_mask_of_a_split_tensor():
     assert x.sbp == (S0,)
 
 
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_mask_of_no_dims_is_read_by_the_graph(shape, mask):
+    def change(x, mask):
+        y = x * 2
+        y[mask] = 5.0
+        return y
+
+    wanted = change(torch.ones(shape), torch.tensor(mask))
+    changed = flow.nn.Graph.trace(change)
+    assert changed(flow.ones(shape), flow.tensor(mask)).tolist() == wanted.tolist()
+
+
 def test_a_slice_changes_with_the_tensor():
     x = flow.zeros(3, 2)
     y, z, copied = x[:], x[1], x[[1]]
