@@ -84,7 +84,13 @@ def _only(row: Row, x: Tensor) -> Tensor:
 def _view_step(name: str, inverse: str) -> FunctionStep:
     """The step from a base to its view by the row `name`; `inverse` makes the base of the view."""
     row, back = ROWS[name], ROWS[inverse]
-    return FunctionStep(name, partial(_only, row), lambda x, y: _only(back, y), row.function)
+
+    def on_one(x: torch.Tensor) -> torch.Tensor:
+        made = row.function(x)
+        assert isinstance(made, torch.Tensor)
+        return made
+
+    return FunctionStep(name, partial(_only, row), lambda x, y: _only(back, y), on_one)
 
 
 _STEPS = {
