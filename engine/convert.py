@@ -186,7 +186,8 @@ class _LocalToGlobal:
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
         part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
         if part.shards:
-            return (to_local(part),)
+            assert x.device is not None
+            return (names.to(to_local(part), x.device),)
         return (names.zeros(x.shape, dtype=x.dtype, device=OwnDevice(x.device)),)  # not a member
 
 
@@ -224,7 +225,8 @@ def local_to_global(
     """The global tensor of which this local tensor is this rank's part.
 
     split: the parts are joined and must be balanced; broadcast: the value of the placement's
-    first rank (along the axis) is taken; partial_sum: the parts are addends. With `check_meta`
+    first rank (along the axis) is taken; partial_sum: the parts are addends. A part on another
+    device than the placement's is copied there, and its gradient back. With `check_meta`
     all processes of the job take part and disagreement is an error on each of them; what processes
     outside the placement pass does not count, whatever its shape and dtype. Without it every
     process, those outside too, trusts that the members hold parts of its own part's shape and

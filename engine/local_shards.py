@@ -92,21 +92,24 @@ def unbalanced(meta: Meta, shapes: list[tuple[int, ...]]) -> ShapeError:
 
 
 def own_parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
-    """The shards that this process's part gives; along broadcast axes the first rank's counts."""
+    """The shards that this process's part gives, on the devices of their ranks.
+
+    Along broadcast axes the first rank's counts.
+    """
     assert meta.placement is not None
     placement, owned = meta.placement, meta.placement.owned
     if not owned:
         return ()
     if not meta.has_data or not x.meta.has_data:
         return blank_shards(meta)
-    part = x.shards[0].clone() if copy else x.shards[0]
+    (part,) = x.shards
+    devices = [placement.device(placement.flat_ranks[position]) for position in owned]
     axes = [axis for axis, sbp in enumerate(meta.nd_sbp) if sbp.kind == "B"]
     if not world().launched or not axes:
-        return (part,) * len(owned)
+        moved = {device: part.to(device, copy=copy) for device in dict.fromkeys(devices)}
+        return tuple([moved[device] for device in devices])
     group = tuple(placement.flat_ranks[p] for p in placement.group(owned[0], axes))
     mine = placement.flat_ranks[owned[0]] == group[0]
-    return (
-        collectives.broadcast(
-            part if mine else None, part.shape, part.dtype, part.device, group[0], group
-        ),
-    )
+    # On that device on each of them: else they would meet in different back ends.
+    given = part.to(devices[0], copy=copy) if mine else None
+    return (collectives.broadcast(given, part.shape, part.dtype, devices[0], group[0], group),)

@@ -6,6 +6,9 @@ import torch
 from launched import run_ranks
 
 import onefold as flow
+from onefold.engine import local_shards
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import (
     OnefoldRuntimeError,
@@ -88,6 +91,44 @@ def test_gradients_come_back_to_the_inputs_placement(world):
 
 
 # Local to global and back.
+
+
+def test_a_local_part_moves_to_the_devices_of_the_ranks(world, monkeypatch):
+    cpu, meta = torch.device("cpu"), torch.device("meta")  # one stands for a GPU
+    monkeypatch.setattr(type(line(0)), "device", lambda self, rank: meta if rank else cpu)
+    x = flow.ones(4)
+    for sbp in (B, S0, P):
+        y = x.to_global(line(0, 1), sbp)
+        assert [part.device for part in y.shards] == [cpu, meta]
+        assert y.shards[0] is x.shards[0]
+    copies = x.to_global(line(0, 2), B, copy=True)
+    assert [part.device for part in copies.shards] == [cpu, meta]
+    assert copies.shards[0] is not x.shards[0]
+
+
+def test_launched_a_part_is_on_the_devices_of_the_ranks_before_it_travels(monkeypatch):
+    """Ranks whose parts are on the host and on a device would meet in Gloo and in NCCL."""
+
+    def program():
+        devices = []
+        monkeypatch.setattr(
+            local_shards.collectives, "broadcast", lambda t, *args: devices.append(args[2]) or t
+        )
+        monkeypatch.setattr(Placement, "device", lambda self, rank: torch.device("meta"))
+        flow.ones(4).to_global(line(0, 1), B)
+        return [str(device) for device in devices]
+
+    assert run_ranks(2, program) == [["meta"]] * 2
+
+
+def test_the_gradient_of_a_part_is_where_the_part_is(world, monkeypatch):
+    moved = []
+    to = names.to
+    monkeypatch.setattr(names, "to", lambda x, device: moved.append(device) or to(x, device))
+    x = flow.ones(4, requires_grad=True)
+    x.to_global(line(0), B).sum().backward()
+    assert moved == [torch.device("cpu")]
+    assert x.grad.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize(
