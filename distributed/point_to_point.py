@@ -86,9 +86,13 @@ def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Post
             message = dist.P2POp(dist.isend, data, to, handles[to])
             batches[data.is_cuda, handles[to]].append(message)
     pending = Pending("transfer", current_op.name, [replace(counter) for counter in counters])
+    # In the order of the peers on every rank: after an error each pair of ranks has a group of its
+    # own, and what begins there first waits for both of them.
+    carriers = [(on_device, handles[peer]) for peer in peers for on_device in (False, True)]
     works = {
-        carrier: link.meet(pending, partial(dist.batch_isend_irecv, batch))
-        for carrier, batch in batches.items()
+        carrier: link.meet(pending, partial(dist.batch_isend_irecv, batches[carrier]))
+        for carrier in dict.fromkeys(carriers)
+        if carrier in batches
     }
     return Posted(link, pending, works, buffers, recvs)
 
