@@ -44,3 +44,18 @@ def cuda_index(rank: int) -> int:
     """
     number = get_local_rank() if world().launched else rank
     return number % max(torch.cuda.device_count(), 1)
+
+
+def current_cuda_index() -> int:
+    """Index of torch's current cuda device, which "cuda" means.
+
+    In a launched process that is its own, also before it is connected to the others, which chooses
+    the device: else all processes of a machine would put their first tensors on device 0. What the
+    program has chosen itself counts.
+    """
+    here = world()
+    index = torch.cuda.current_device()
+    if index == 0 and here.rank is not None and here.joins and not here.connected:
+        index = cuda_index(here.rank)
+        torch.cuda.set_device(index)
+    return index

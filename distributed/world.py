@@ -74,6 +74,11 @@ class World:
         """Whether there are other processes, to which this one is or can be connected."""
         return self._joins
 
+    @property
+    def connected(self) -> bool:
+        """Whether this process is connected to the others now."""
+        return self._connection is not None
+
     def owns(self, rank: int) -> bool:
         """Whether this process holds the shards of `rank`."""
         return self.rank is None or rank == self.rank

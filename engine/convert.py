@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from ..distributed import collectives, origins
+from ..distributed.topology import current_cuda_index
 from ..distributed.world import world
 from ..env import DEVICE
 from ..errors import (
@@ -116,7 +117,7 @@ def read_device(device: str | int | torch.device | None) -> torch.device:
             f"device={str(device)!r}: this machine has no CUDA device that torch can use. Set "
             'ONEFOLD_DEVICE=cpu to read every "cuda" as "cpu", or use the cpu.'
         )
-    return found if ":" in str(found) else torch.device("cuda", torch.cuda.current_device())
+    return found if ":" in str(found) else torch.device("cuda", current_cuda_index())
 
 
 def read_layout(
