@@ -35,8 +35,9 @@ from ..env import (
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from . import origins
+from .device_claims import VERDICT, address, claim, each_has_one
 from .exit_guard import ExitGuard
-from .named_groups import group_named, shake_hands
+from .named_groups import give_time, group_named, shake_hands
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .rank_state import RankStates, end_key, job_keys
@@ -48,6 +49,7 @@ R = TypeVar("R")
 _LAST_SECONDS = 10.0
 # How soon a wait in the store notices that a rank will not come.
 _GLANCE = 0.25
+_BOTH = "cpu:gloo,cuda:nccl"
 # A store in a file looks every 10 ms; whoever comes soon is met sooner, after pauses that double.
 _FIRST_PAUSE = 1e-4
 _STORE_PAUSE = 1e-2
@@ -68,6 +70,24 @@ class Holder(Protocol):
 
     def release(self) -> None:
         """Let go of them."""
+
+
+def _choose_device(rank: int) -> int:
+    """Make the GPU of this process torch's current one; its index."""
+    local = LOCAL_RANK.read()
+    index = (rank if local is None else local) % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return index
+
+
+def _connect_devices(handle: dist.ProcessGroup | None) -> None:
+    """Let NCCL connect all ranks, which it does in their first collective.
+
+    They must all be there then, and later the group of all ranks carries messages that only some
+    ranks send. (Binding the group to the device would connect it too, but then groups of fewer
+    ranks are split from it, which again needs all ranks.)
+    """
+    dist.all_reduce(torch.zeros(1, device="cuda"), group=handle)
 
 
 class Connection:
@@ -99,7 +119,8 @@ class Connection:
         self._states.begin(rank)
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
         self.watch = Watchdog(self._open(False), rank, self.timeout, WARN_AFTER.read())
-        self.staged = self._join()
+        self.staged = True  # whether cuda tensors travel through host memory
+        self._join()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
         self._guard = ExitGuard(2 * _LAST_SECONDS)
@@ -123,41 +144,39 @@ class Connection:
             ) from None
         return job_keys(store, token, start)
 
-    def _join(self) -> bool:
-        """Make the group of all ranks. Whether cuda tensors travel through host memory."""
+    def _join(self) -> None:
+        """Make the group of all ranks."""
         counter = self.watch.counter("all", tuple(range(self.size)))
-        self._groups[counter.ranks] = (None, counter)
-        if self._foreign:
-            backends = dist.get_backend_config()
-            if "gloo" in backends and "nccl" not in backends:
-                # The program's own connections must stay open whatever happens to ours.
-                del self._groups[counter.ranks]
-                self._messages = self._new_group(counter.ranks)[0]
-            return "nccl" not in backends
-        cuda = DEVICE.read() != "cpu" and torch.cuda.is_available()
-        # NCCL refuses two ranks on one device.
-        nccl = cuda and (LOCAL_WORLD_SIZE.read() or 1) <= torch.cuda.device_count()
-        counter.seq += 1
-        self.meet(Pending("connecting", "", (counter,)), lambda: self._make_world(nccl))
-        return not nccl
+        pending = Pending("connecting", "", (counter,))
+        if not self._foreign:
+            self._groups[counter.ranks] = (None, counter)
+            counter.seq += 1
+            self.meet(pending, lambda: self._make_world(pending))
+            return
+        backends = dist.get_backend_config()
+        if "gloo" in backends and "nccl" not in backends:
+            # The program's own connections must stay open whatever happens to ours.
+            self._messages = self._new_group(counter.ranks)[0]
+        else:
+            self._groups[counter.ranks] = (None, counter)
+        self.staged = "nccl" not in backends
 
-    def _make_world(self, nccl: bool) -> None:
+    def _make_world(self, pending: Pending) -> None:
+        cuda = DEVICE.read() != "cpu" and torch.cuda.is_available()
+        claim(self.store, self.size, address(_choose_device(self.rank)) if cuda else "")
+        self.wait_for_keys([VERDICT], pending)
+        nccl = each_has_one(self.store)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            _BOTH if nccl else "gloo",
             store=PrefixStore("world", self.store),
             rank=self.rank,
             world_size=self.size,
-            # NCCL's own watchdog aborts without a report; the watch must come first.
-            timeout=self._limit * 2 if nccl else self._limit,
+            timeout=self._limit,
         )
         if nccl:
-            index = (LOCAL_RANK.read() or 0) % torch.cuda.device_count()
-            torch.cuda.set_device(index)
-            # NCCL connects the ranks of a group in its first collective, and they must all be
-            # there. Later the group of all ranks carries messages that only some ranks send.
-            # (Binding the group to the device would connect it too, but then groups of fewer
-            # ranks are split from it, which again needs all ranks.)
-            dist.all_reduce(torch.zeros(1, device=torch.device("cuda", index)))
+            self.staged = False
+            give_time(None, 2 * self._limit)
+            _connect_devices(None)
         shake_hands(None)
 
     def meet(self, pending: Pending, make: Callable[[], R]) -> R:
@@ -195,7 +214,10 @@ class Connection:
         self.store.set(keys[self.rank], "")
         self.wait_for_keys(list(keys.values()), pending)
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
-        return group_named(name, counter.ranks, self._limit)
+        handle = group_named(name, counter.ranks, self._limit)
+        if not self.staged:
+            give_time(handle, 2 * self._limit)
+        return handle
 
     def wait_for_keys(self, keys: list[str], pending: Pending, limit: float | None = None) -> None:
         """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.

@@ -28,6 +28,13 @@ def group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> dist.P
     return handle
 
 
+def give_time(handle: dist.ProcessGroup | None, limit: timedelta) -> None:
+    """Let NCCL wait so long: its own watchdog aborts without a report, so ours must come first."""
+    group = dist.group.WORLD if handle is None else handle
+    assert group is not None
+    group._get_backend(torch.device("cuda"))._set_default_timeout(limit)
+
+
 def shake_hands(handle: dist.ProcessGroup | None) -> None:
     """Return when all members have finished connecting; else one could leave while another does."""
     dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)

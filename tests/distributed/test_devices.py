@@ -1,11 +1,18 @@
 """Which GPU a process takes, and whether ranks communicate by NCCL; without a GPU here."""
 
+import os
+from datetime import timedelta
 from types import SimpleNamespace
 
+import pytest
 import torch
+import torch.distributed as dist
+from launched import run_ranks
 
-from onefold.distributed import topology
-from onefold.distributed.world import forget_world
+from onefold.distributed import connection, device_claims, topology
+from onefold.distributed.collectives import gather_objects
+from onefold.distributed.device_claims import VERDICT, claim, each_has_one
+from onefold.distributed.world import forget_world, world
 
 
 class Gpus:
@@ -27,6 +34,95 @@ class Gpus:
         for name, fake in fakes.items():
             monkeypatch.setattr(torch.cuda, name, fake)
         monkeypatch.delenv("ONEFOLD_DEVICE", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("devices", "verdict"),
+    [
+        (["a", "b"], True),
+        (["a", "a"], False),
+        (["a", ""], False),
+        (["", ""], False),
+        (["a"], True),
+        (["a", "b", "a"], False),
+    ],
+)
+def test_each_rank_has_a_gpu_of_its_own_or_not(devices, verdict):
+    store = dist.HashStore()
+    for device in devices:
+        assert not store.check([VERDICT])
+        claim(store, len(devices), device)
+    assert each_has_one(store) is verdict
+
+
+def test_addresses_of_gpus(monkeypatch):
+    Gpus(monkeypatch, [7, 9])
+    assert device_claims.address(0) != device_claims.address(1)
+    Gpus(monkeypatch, [9])
+    ninth = device_claims.address(0)
+    Gpus(monkeypatch, [7, 9])
+    assert device_claims.address(1) == ninth, "however many a process sees"
+    Gpus(monkeypatch, [9], known=False)
+    assert device_claims.address(0).endswith("GPU-9")
+
+
+def _connected(monkeypatch, seen_by, local_rank):
+    """(back end, whether through the host, device) of a rank that sees these GPUs.
+
+    Gloo stands for NCCL.
+    """
+
+    def program():
+        rank = world().rank
+        world().disconnect()
+        gpus = Gpus(monkeypatch, seen_by[rank])
+        asked = []
+        init = dist.init_process_group
+
+        def begin(backend, **options):
+            asked.append(backend)
+            init("gloo", **options)
+
+        monkeypatch.setattr(dist, "init_process_group", begin)
+        limits = []
+        monkeypatch.setattr(connection, "give_time", lambda handle, limit: limits.append(limit))
+        monkeypatch.setattr(connection, "_connect_devices", lambda handle: None)
+        monkeypatch.setenv("ONEFOLD_STORE", os.environ["ONEFOLD_STORE"] + "-again")
+        if not local_rank:
+            os.environ.pop("LOCAL_RANK")
+            os.environ.pop("LOCAL_WORLD_SIZE")
+        forget_world()
+        link = world().connection()
+        assert gather_objects(rank, (0, 1)) == [0, 1]
+        link.group((1, 0))
+        link.group((rank,))
+        told = [limit / timedelta(seconds=link.timeout) for limit in limits]
+        world().disconnect()
+        return asked, link.staged, gpus.current, told
+
+    return run_ranks(2, program)
+
+
+BOTH = ["cpu:gloo,cuda:nccl"]
+
+
+@pytest.mark.parametrize("local_rank", [True, False])
+def test_nccl_where_each_rank_has_a_gpu(monkeypatch, local_rank):
+    """NCCL's watchdog waits for twice as long in each group."""
+    assert _connected(monkeypatch, [[1, 2], [1, 2]], local_rank) == [
+        (BOTH, False, 0, [2.0, 2.0]),
+        (BOTH, False, 1, [2.0, 2.0]),
+    ]
+
+
+def test_nccl_where_each_process_sees_only_its_own_gpu(monkeypatch):
+    found = _connected(monkeypatch, [[1], [2]], True)
+    assert found == [(BOTH, False, 0, [2.0, 2.0])] * 2
+
+
+@pytest.mark.parametrize("seen", [[[1], [1]], [[1], []], [[], [2]], [[1, 2], []]])
+def test_no_rank_takes_nccl_where_one_cannot(monkeypatch, seen):
+    assert _connected(monkeypatch, seen, True) == [(["gloo"], True, 0, [])] * 2
 
 
 def test_cuda_is_the_own_device_before_the_ranks_are_connected(monkeypatch):
