@@ -120,6 +120,7 @@ class Connection:
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
         self.watch = Watchdog(self._open(False), rank, self.timeout, WARN_AFTER.read())
         self.staged = True  # whether cuda tensors travel through host memory
+        self._backend: str | None = None  # of new groups; None is that of the group of all ranks
         self._join()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
@@ -154,12 +155,17 @@ class Connection:
             self.meet(pending, lambda: self._make_world(pending))
             return
         backends = dist.get_backend_config()
-        if "gloo" in backends and "nccl" not in backends:
+        self.staged = "nccl" not in backends
+        if not self.staged:
+            self._backend = _BOTH  # theirs may be for cuda alone
+            _choose_device(self.rank)
+        if "gloo" in backends or not self.staged:
             # The program's own connections must stay open whatever happens to ours.
             self._messages = self._new_group(counter.ranks)[0]
         else:
             self._groups[counter.ranks] = (None, counter)
-        self.staged = "nccl" not in backends
+        if not self.staged:
+            self.meet(pending, lambda: _connect_devices(self._messages))
 
     def _make_world(self, pending: Pending) -> None:
         cuda = DEVICE.read() != "cpu" and torch.cuda.is_available()
@@ -214,7 +220,7 @@ class Connection:
         self.store.set(keys[self.rank], "")
         self.wait_for_keys(list(keys.values()), pending)
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
-        handle = group_named(name, counter.ranks, self._limit)
+        handle = group_named(name, counter.ranks, self._limit, self._backend)
         if not self.staged:
             give_time(handle, 2 * self._limit)
         return handle

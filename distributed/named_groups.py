@@ -9,21 +9,28 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 
-def group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> dist.ProcessGroup:
+def group_named(
+    name: str, ordered: tuple[int, ...], limit: timedelta, backend: str | None = None
+) -> dist.ProcessGroup:
     """`dist.new_group` among its members alone, under a name that they agree on.
 
     torch (2.13) puts the number of groups that the process made so far into the name of such a
     group. Members that were in different numbers of groups would wait for each other under
-    different names, so for this call the name is made here.
+    different names, so for this call the name is made here. And a group of a program that gave
+    `init_process_group` a device would be split from that of all ranks, which needs them all.
     """
-    makes_name = c10d._hash_ranks_to_str
+    whole = dist.group.WORLD
+    assert whole is not None
+    makes_name, bound = c10d._hash_ranks_to_str, whole.bound_device_id
     c10d._hash_ranks_to_str = lambda ranks: name
+    whole.bound_device_id = None
     try:
         handle: dist.ProcessGroup = dist.new_group(
-            list(ordered), timeout=limit, use_local_synchronization=True
+            list(ordered), limit, backend, use_local_synchronization=True
         )
     finally:
         c10d._hash_ranks_to_str = makes_name
+        whole.bound_device_id = bound
     shake_hands(handle)
     return handle
 

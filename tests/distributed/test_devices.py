@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from launched import run_ranks
 
-from onefold.distributed import connection, device_claims, topology
-from onefold.distributed.collectives import gather_objects
+from onefold.distributed import connection, device_claims, named_groups, topology
+from onefold.distributed.collectives import all_reduce, gather_objects
 from onefold.distributed.device_claims import VERDICT, claim, each_has_one
 from onefold.distributed.world import forget_world, world
 
@@ -137,3 +137,61 @@ def test_cuda_is_the_own_device_before_the_ranks_are_connected(monkeypatch):
     finally:
         monkeypatch.undo()
         forget_world()
+
+
+def test_a_group_that_the_program_made_for_nccl_alone(monkeypatch, tmp_path):
+    """Gloo stands for NCCL: a group of our own carries what is on the host, and the messages."""
+
+    def program():
+        rank = world().rank
+        world().disconnect()
+        gpus = Gpus(monkeypatch, [1, 2])
+        store = dist.FileStore(str(tmp_path / "theirs"))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        monkeypatch.setattr(dist, "get_backend_config", lambda: "cuda:nccl")
+        backends, handles = [], []
+        new_group = dist.new_group
+
+        def group(ranks, limit, backend, **options):
+            backends.append(backend)
+            return new_group(ranks, limit, "gloo", **options)
+
+        monkeypatch.setattr(dist, "new_group", group)
+        monkeypatch.setattr(connection, "give_time", lambda handle, limit: None)
+        monkeypatch.setattr(connection, "_connect_devices", handles.append)
+        monkeypatch.setenv("ONEFOLD_STORE", str(tmp_path / "ours"))
+        forget_world()
+        link = world().connection()
+        assert gather_objects(rank, (0, 1)) == [0, 1]
+        own = link.message_group(1 - rank)
+        found = handles == [own], own not in (None, dist.group.WORLD), gpus.current, backends
+        world().disconnect()
+        dist.destroy_process_group()
+        return found
+
+    assert run_ranks(2, program) == [(True, True, rank, BOTH) for rank in (0, 1)]
+
+
+def test_groups_are_not_split_from_one_that_is_bound_to_a_device():
+    """Such a split needs all ranks, but a group is made by its members alone."""
+
+    def program():
+        rank = world().rank
+        whole = dist.group.WORLD
+        seen = []
+        new_group = dist.new_group
+        device = torch.device("cuda", rank)
+        whole.bound_device_id = device
+
+        def group(*args, **options):
+            seen.append(whole.bound_device_id)
+            return new_group(*args, **options)
+
+        named_groups.dist.new_group = group
+        total = float(all_reduce(torch.ones(1), (0, 1), "sum")) if rank < 2 else 2.0
+        kept = whole.bound_device_id == device
+        whole.bound_device_id = None
+        return total, seen, kept
+
+    made = [(2.0, [None], True)] * 2
+    assert run_ranks(3, program) == [*made, (2.0, [], True)]
