@@ -122,6 +122,7 @@ class Connection:
         self.staged = True  # whether cuda tensors travel through host memory
         self._backend: str | None = None  # of new groups; None is that of the group of all ranks
         self._join()
+        self._failed = False  # whether an exception ends the program
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
         self._guard = ExitGuard(2 * _LAST_SECONDS)
@@ -324,6 +325,7 @@ class Connection:
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         """Tell the others why this process ends, then report the error as usual."""
+        self._failed = True
         text = (str(error).splitlines() or [""])[0]
         frames = [frame for frame, _ in walk_tb(trace)]
         at = user_line(frames[-1] if frames else None)
@@ -351,6 +353,10 @@ class Connection:
         """
         atexit.unregister(self.close)
         sys.excepthook = self._previous_hook
+        if not (self.staged or self._failed):
+            # What runs on a device may wait for a rank that comes later; the watch still looks.
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.synchronize()
         # A peer that failed may leave a group that cannot be destroyed; never hang on exit.
         with self._guard:
             self._close()

@@ -98,7 +98,7 @@ def _connected(monkeypatch, seen_by, local_rank):
         link.group((rank,))
         told = [limit / timedelta(seconds=link.timeout) for limit in limits]
         world().disconnect()
-        return asked, link.staged, gpus.current, told
+        return asked, link.staged, gpus.current, told, gpus.synchronized
 
     return run_ranks(2, program)
 
@@ -108,21 +108,36 @@ BOTH = ["cpu:gloo,cuda:nccl"]
 
 @pytest.mark.parametrize("local_rank", [True, False])
 def test_nccl_where_each_rank_has_a_gpu(monkeypatch, local_rank):
-    """NCCL's watchdog waits for twice as long in each group."""
+    """NCCL's watchdog waits for twice as long in each group, and the end for the device."""
     assert _connected(monkeypatch, [[1, 2], [1, 2]], local_rank) == [
-        (BOTH, False, 0, [2.0, 2.0]),
-        (BOTH, False, 1, [2.0, 2.0]),
+        (BOTH, False, 0, [2.0, 2.0], 1),
+        (BOTH, False, 1, [2.0, 2.0], 1),
     ]
 
 
 def test_nccl_where_each_process_sees_only_its_own_gpu(monkeypatch):
     found = _connected(monkeypatch, [[1], [2]], True)
-    assert found == [(BOTH, False, 0, [2.0, 2.0])] * 2
+    assert found == [(BOTH, False, 0, [2.0, 2.0], 1)] * 2
 
 
 @pytest.mark.parametrize("seen", [[[1], [1]], [[1], []], [[], [2]], [[1, 2], []]])
 def test_no_rank_takes_nccl_where_one_cannot(monkeypatch, seen):
-    assert _connected(monkeypatch, seen, True) == [(["gloo"], True, 0, [])] * 2
+    assert _connected(monkeypatch, seen, True) == [(["gloo"], True, 0, [], 0)] * 2
+
+
+def test_a_failed_program_does_not_wait_for_its_device(monkeypatch):
+    def program():
+        gpus = Gpus(monkeypatch, [1, 2])
+        link = world().connection()
+        link.staged = False
+        try:
+            raise ValueError("failed")
+        except ValueError as error:
+            link._note_failure(type(error), error, error.__traceback__)
+        world().disconnect()
+        return gpus.synchronized
+
+    assert run_ranks(2, program) == [0, 0]
 
 
 def test_cuda_is_the_own_device_before_the_ranks_are_connected(monkeypatch):
