@@ -121,14 +121,23 @@ class Copies:
         for device, stream in streams.items():
             event = stream.record_event()
             torch.cuda.current_stream(device).wait_event(event)
-            events.append(event)
+            events.append((device, event))
 
         def copy() -> None:
             _copy_together(on_cpu)
-            for event in events:
-                event.synchronize()
+            _wait_for(events)
 
         return copied, copy
+
+
+def _wait_for(events: Iterable[tuple[torch.device, torch.cuda.Event]]) -> None:
+    """Wait for events of devices, in any thread.
+
+    A thread begins on device 0, where the driver would take memory for each process that asks.
+    """
+    for device, event in events:
+        with torch.cuda.device(device):
+            event.synchronize()
 
 
 def _copy_together(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -159,7 +159,7 @@ class Connection:
         self.staged = "nccl" not in backends
         if not self.staged:
             self._backend = _BOTH  # theirs may be for cuda alone
-            _choose_device(self.rank)
+            self.watch.device = _choose_device(self.rank)
         if "gloo" in backends or not self.staged:
             # The program's own connections must stay open whatever happens to ours.
             self._messages = self._new_group(counter.ranks)[0]
@@ -170,7 +170,9 @@ class Connection:
 
     def _make_world(self, pending: Pending) -> None:
         cuda = DEVICE.read() != "cpu" and torch.cuda.is_available()
-        claim(self.store, self.size, address(_choose_device(self.rank)) if cuda else "")
+        if cuda:
+            self.watch.device = _choose_device(self.rank)
+        claim(self.store, self.size, address(self.watch.device) if cuda else "")
         self.wait_for_keys([VERDICT], pending)
         nccl = each_has_one(self.store)
         dist.init_process_group(

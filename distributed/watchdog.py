@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch._C._distributed_c10d import Store
 
 from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
@@ -73,6 +74,7 @@ class Watchdog:
     def __init__(self, store: Store, rank: int, timeout: float, warn_after: float) -> None:
         self.pending: Pending | None = None
         self.replay: Pending | None = None  # the CUDA graph with communication that runs
+        self.device = -1  # the index of the GPU on which collectives run; -1 if there is none
         self._store = store
         self._states = RankStates(store)
         self._rank = rank
@@ -243,7 +245,10 @@ class Watchdog:
         errors = heard(self._store, pending.counters)
         if not errors and waited <= self._timeout:
             return
-        if all(work.is_completed() for work in pending.works):
+        # This thread began on device 0, where the driver would take memory for each such process.
+        with torch.cuda.device(self.device):
+            done = all(work.is_completed() for work in pending.works)
+        if done:
             pending.works = ()
             if self.replay is pending:
                 self.replay = None

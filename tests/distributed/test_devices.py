@@ -1,6 +1,7 @@
 """Which GPU a process takes, and whether ranks communicate by NCCL; without a GPU here."""
 
 import os
+from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -9,9 +10,12 @@ import torch
 import torch.distributed as dist
 from launched import run_ranks
 
+from onefold.checkpoint import background
 from onefold.distributed import connection, device_claims, named_groups, topology
 from onefold.distributed.collectives import all_reduce, gather_objects
 from onefold.distributed.device_claims import VERDICT, claim, each_has_one
+from onefold.distributed.pending import Pending
+from onefold.distributed.watchdog import Watchdog
 from onefold.distributed.world import forget_world, world
 
 
@@ -210,3 +214,29 @@ def test_groups_are_not_split_from_one_that_is_bound_to_a_device():
 
     made = [(2.0, [None], True)] * 2
     assert run_ranks(3, program) == [*made, (2.0, [], True)]
+
+
+def test_threads_ask_the_own_device(monkeypatch):
+    """On device 0, where they begin, each question would take memory for their process."""
+    entered = []
+
+    @contextmanager
+    def device(index):
+        entered.append(index)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+
+    class Done:
+        def is_completed(self):
+            return entered == [3]
+
+    watch = Watchdog(dist.HashStore(), 0, 100.0, 100.0)
+    watch.device = 3
+    pending = Pending("all_reduce", "", (), [Done()])
+    watch._check_device(pending, 101.0)
+    watch.stop()
+    assert pending.works == ()
+    event = SimpleNamespace(synchronize=lambda: entered.append("waited"))
+    background._wait_for([("cuda:5", event)])
+    assert entered == [3, "cuda:5", "waited"]
