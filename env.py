@@ -159,6 +159,14 @@ STORE = Variable(
     "a path",
     "a file on a disk that all ranks share, to meet through instead of MASTER_ADDR",
 )
+GLOO_INTERFACE = Variable(
+    "GLOO_SOCKET_IFNAME",
+    str,
+    "",
+    "the name of a network interface",
+    "over which Gloo reaches other machines; without it that of the machine's name, or the one "
+    "that leads to MASTER_ADDR",
+)
 BLOCKING_WAIT = Variable(
     "TORCH_NCCL_BLOCKING_WAIT",
     _boolean,

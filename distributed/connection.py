@@ -38,6 +38,7 @@ from . import origins
 from .device_claims import VERDICT, address, claim, each_has_one
 from .exit_guard import ExitGuard
 from .named_groups import give_time, group_named, shake_hands
+from .network_interface import choose_interface
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .rank_state import RankStates, end_key, job_keys
@@ -175,6 +176,8 @@ class Connection:
         claim(self.store, self.size, address(self.watch.device) if cuda else "")
         self.wait_for_keys([VERDICT], pending)
         nccl = each_has_one(self.store)
+        if self.size != LOCAL_WORLD_SIZE.read():
+            choose_interface(MASTER_ADDR.read())
         dist.init_process_group(
             _BOTH if nccl else "gloo",
             store=PrefixStore("world", self.store),
