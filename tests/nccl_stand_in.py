@@ -369,7 +369,7 @@ class _Devices:
             head = queue[0]
             if not head.is_batch:
                 heads = [self._head(other, comm) for other in head.members]
-                if None in heads:
+                if any(each is None or each.is_batch for each in heads):
                     continue
                 if {each.what for each in heads if each is not None} != {head.what}:
                     raise Refused(f"ranks {head.members} meet in {heads}")
