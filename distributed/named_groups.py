@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,10 @@ def give_time(handle: dist.ProcessGroup | None, limit: timedelta) -> None:
     """Let NCCL wait so long: its own watchdog aborts without a report, so ours must come first."""
     group = dist.group.WORLD if handle is None else handle
     assert group is not None
-    group._get_backend(torch.device("cuda"))._set_default_timeout(limit)
+    backend: Any = group._get_backend(torch.device("cuda"))
+    while hasattr(backend, "wrapped_pg"):  # by TORCH_DISTRIBUTED_DEBUG=DETAIL
+        backend = backend.wrapped_pg
+    backend._set_default_timeout(limit)
 
 
 def shake_hands(handle: dist.ProcessGroup | None) -> None:

@@ -129,6 +129,15 @@ def test_no_rank_takes_nccl_where_one_cannot(monkeypatch, seen):
     assert _connected(monkeypatch, seen, True) == [(["gloo"], True, 0, [], 0)] * 2
 
 
+def test_the_time_of_a_back_end_that_torch_wraps():
+    limits = []
+    nccl = SimpleNamespace(_set_default_timeout=limits.append)
+    for backend in (nccl, SimpleNamespace(wrapped_pg=nccl)):
+        group = SimpleNamespace(_get_backend=lambda device, found=backend: found)
+        named_groups.give_time(group, timedelta(seconds=2))
+    assert limits == [timedelta(seconds=2)] * 2
+
+
 def test_a_failed_program_does_not_wait_for_its_device(monkeypatch):
     def program():
         gpus = Gpus(monkeypatch, [1, 2])
