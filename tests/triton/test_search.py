@@ -35,6 +35,14 @@ def test_searchsorted(dtype, right):
             assert_matches_reference(search_ref.bucketize, wanted, sequence, right=right)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_integers_that_float32_does_not_tell_apart(dtype):
+    sequence = torch.arange(2**30, 2**30 + 50, 3).to(dtype)
+    numbers = torch.arange(2**30 - 2, 2**30 + 52).to(dtype)
+    for right in (False, True):
+        assert_matches_reference(search_ref.searchsorted, sequence, numbers, right=right)
+
+
 @pytest.mark.filterwarnings("ignore:torch.searchsorted")
 def test_nan_infinity_and_strides():
     sequence = torch.tensor([-torch.inf, 1.0, 1.0, 2.0, torch.inf, torch.nan])

@@ -6,6 +6,7 @@ from functools import partial
 from math import prod
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -20,6 +21,12 @@ from ..reduce.reduction_tiles import NUMBERS, cdiv, widened
 _BLOCK = 256
 
 
+@triton.jit
+def _comparable(v):
+    """In the dtype of comparisons: integers are compared as they are."""
+    return widened(v) if v.dtype.is_floating() else v
+
+
 @Kernel
 def _search(
     rows, numbers, sorter, y, count: tl.int64, across: tl.int64, n: tl.int64, step: tl.int64, turns,
@@ -28,7 +35,7 @@ def _search(
     """`across` numbers are looked for in each row of n; `step` is 0 where there is one row."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
-    wanted = widened(tl.load(numbers + at, mask=inside, other=0))
+    wanted = _comparable(tl.load(numbers + at, mask=inside, other=0))
     row = at // across * step
     low = tl.zeros((BLOCK,), tl.int64)
     high = low + n
@@ -38,7 +45,7 @@ def _search(
         place = row + middle
         if sorter is not None:
             place = row + tl.load(sorter + place, mask=open_, other=0)
-        found = widened(tl.load(rows + place, mask=open_, other=0))
+        found = _comparable(tl.load(rows + place, mask=open_, other=0))
         # A number that is NaN is behind all others, as in torch.
         ahead = ~(found > wanted) if RIGHT else ~(found >= wanted)
         low = tl.where(open_ & ahead, middle + 1, low)
@@ -86,5 +93,5 @@ def bucketize(
 
 CASES = [
     Case(_search, (f"*{dtype}", f"*{dtype}", None, "*i64"), (True, _BLOCK))
-    for dtype in ("fp64", "fp32")
+    for dtype in ("fp64", "fp32", "i64")
 ]
