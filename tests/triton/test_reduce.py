@@ -116,6 +116,18 @@ def test_nan_is_the_extreme():
     assert_matches_reference(reduce_ref.first_index, x, x[:, 1:2], 1, True, 0)
 
 
+def test_logsumexp_of_infinite_parts():
+    """Of what is reduced in several programs, or in several blocks of one."""
+    for n in (40000, 4000):
+        x = torch.full((2, 3, n), -math.inf)
+        x[0, 0, :9] = x[0, 1, -9:] = -1e3
+        x[0, 2, :9], x[0, 2, -1] = 1e3, math.inf
+        x[1, 0, 0], x[1, 0, 1:] = math.inf, 1e3
+        x[1, 1, 0], x[1, 1, -1] = math.inf, math.nan
+        assert_matches_reference(reduce_ref.logsumexp, x, 2, False)
+        assert_matches_reference(reduce_ref.logsumexp, x.movedim(2, 0).contiguous(), 0, False)
+
+
 def test_extremes_of_the_widest_integers():
     x = torch.tensor([[2**63 - 1, -(2**63)], [-(2**63), -(2**63)]])
     for kernel in (

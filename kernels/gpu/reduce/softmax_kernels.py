@@ -43,8 +43,11 @@ def base(top):
 
 @triton.jit
 def risen(total, before, after):
-    """A sum of exponentials below one maximum, as one below a greater one."""
-    return total * exp(tl.where(before == float("-inf"), 0.0, base(before) - base(after)))
+    """A sum of exponentials below one maximum, as one below a greater one.
+
+    The minimum is for infinite maxima: a sum that is 0 stays 0.
+    """
+    return total * exp(tl.minimum(base(before) - base(after), 0.0))
 
 
 @triton.jit

@@ -163,14 +163,15 @@ def _logsumexp(
         higher = tl.maximum(top, tl.max(v, 1))
         total = risen(total, top[:, None], higher[:, None])
         e = tl.exp(v - base(higher)[:, None])
-        if STAGED:  # v is the base of a sum that was found before
+        if STAGED:  # v is the maximum of a part, whose sum was found before
             e *= tl.load(totals + start_of + r * step, mask=mask, other=0.0)
         total += tl.where(mask, e, 0.0)
         top = higher
     result = tl.sum(total, 1)
     out = split * kept + index
     if PART:
-        tl.store(tops + out, base(top), mask=inside)
+        # An infinite maximum stays one: below 0 the sums of other parts would be lost.
+        tl.store(tops + out, top, mask=inside)
         tl.store(totals + out, result, mask=inside)
     else:
         tl.store(y + out, (tl.log(result) + base(top)).to(y.dtype.element_ty), mask=inside)
