@@ -200,6 +200,11 @@ def test_comparisons(name):
             assert_matches_reference(f, torch.cat([a, torch.full((1, 7), n).to(dtype)]), n)
     assert_matches_reference(f, numbers(torch.int32), numbers(torch.bfloat16, seed=1))
     assert_matches_reference(f, numbers(torch.uint8), numbers(torch.int8, seed=1))
+    for dtype in (torch.bfloat16, torch.float16):  # what is compared is rounded to these first
+        a, b = torch.tensor([256, 2048, 3]).to(dtype), torch.tensor([257, 2049, 4])
+        assert_matches_reference(f, a, b)
+        assert_matches_reference(f, b, a)
+        assert_matches_reference(f, torch.full((3,), 0.1, dtype=dtype), torch.tensor(0.1))
 
 
 @pytest.mark.parametrize("name", "and or xor".split())

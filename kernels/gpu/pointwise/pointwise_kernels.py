@@ -165,9 +165,10 @@ def write(w: Writer, function: str, values: Sequence[int], given: Given, dtype: 
     """Write a function of these values, which are `given` as tensors and numbers."""
     common = _common(given)
     inputs = list(values)
-    # Where it is compared, a number is rounded to the dtype of the tensors.
+    # What is compared is rounded to the common dtype first.
     for i, (arg, takes) in enumerate(zip(given, takes_of(function), strict=True)):
-        if takes == "c" and not isinstance(arg, Tensor) and common is not WORK[common]:
+        other = not isinstance(arg, Tensor) or arg.dtype is not common
+        if takes == "c" and other and common is not WORK[common]:
             inputs[i] = w.step("copy", [inputs[i]], common)
     return w.step(function, inputs, dtype, common)
 
