@@ -274,6 +274,8 @@ def test_choices():
         assert_matches_reference(torch.clamp_max, a, b)
         for given in (None, 5.0):
             assert_matches_reference(own.nan_to_num, a, (given,), (given,), (given,))
+        for nan, high in ((math.inf, None), (-math.inf, None), (0.0, -math.inf)):
+            assert_matches_reference(own.nan_to_num, a, (nan,), (high,), (None,))
         for decimals in (0, 1, -1):
             if dtype.is_floating_point:
                 assert_matches_reference(own.round, numbers(dtype, -30, 30), decimals)

@@ -168,8 +168,8 @@ def signbit(x):
 
 @scalar("rrrr")
 def nan_to_num(x, nan, high, low):
-    x = tl.where(isnan(x), nan, x)
-    return tl.where(x == float("inf"), high, tl.where(x == float("-inf"), low, x))
+    number = tl.where(x == float("inf"), high, tl.where(x == float("-inf"), low, x))
+    return tl.where(isnan(x), nan, number)
 
 
 # Bits.
