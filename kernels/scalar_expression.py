@@ -206,6 +206,12 @@ class _ToTriton(ast.NodeTransformer):
             divide = "div_number"
         return ast.Call(ast.Name(divide), [node.left, node.right], [])
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Triton's own minus loses the sign of zeros."""
+        self.generic_visit(node)
+        minus = isinstance(node.op, ast.USub)
+        return ast.Call(ast.Name("neg"), [node.operand], []) if minus else node
+
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) != 1:
             self._refuse(node)

@@ -64,7 +64,7 @@ def test_the_text():
     def tent(x: torch.Tensor, y: torch.Tensor, slope: float) -> torch.Tensor:
         """A docstring is no part of it."""
         apart = x.abs() - math.sqrt(4.0) * WIDTH
-        return torch.where(apart < 0, 1 / apart, y / (slope / 3) + torch.clamp_min(x, -WIDTH))
+        return torch.where(apart < 0, 1 / apart, -y / (slope / 3) + torch.clamp_min(x, -WIDTH))
 
     source = source_of("tent")
     assert source.parameters == ("x", "y", "slope")
@@ -72,11 +72,11 @@ def test_the_text():
     assert source.body.splitlines() == [
         "apart = abs(x) - 1.0",
         "return tl.where(apart < 0, number_div(1, apart), "
-        "div(y, div_number(slope, 3)) + maximum(x, -0.5))",
+        "div(neg(y), div_number(slope, 3)) + maximum(x, -0.5))",
     ]
     x, y = torch.randn(2, 5)
     inside = x.abs() - 1
-    wanted = torch.where(inside < 0, 1 / inside, y / 1.0 + x.clamp_min(-0.5))
+    wanted = torch.where(inside < 0, 1 / inside, -y / 1.0 + x.clamp_min(-0.5))
     torch.testing.assert_close(tent(x, y, 3.0), wanted)
 
 

@@ -55,6 +55,9 @@ def test_of_one(function, monkeypatch):
         found = kernel(z)
         torch.testing.assert_close(found, function(z))
     assert torch.equal(kernel(torch.ones(3)), function(torch.ones(3)))
+    z = torch.complex(torch.tensor([0.0, -0.0, 1.0]), torch.tensor([0.0, 0.0, -0.0]))
+    signs = [torch.view_as_real(f(z).resolve_conj()).signbit() for f in (kernel, function)]
+    assert torch.equal(*signs)
 
 
 def test_copies():

@@ -81,6 +81,14 @@ def test_exact_functions(name):
         )
 
 
+def test_signs_of_zeros():
+    for dtype in FLOATS:
+        x = torch.tensor([0.0, -0.0, 1.0, -1.0], dtype=dtype)
+        for f in (torch.neg, torch.trunc, torch.round, torch.ceil, torch.sgn, own.positive):
+            found = select.triton_kernel(f)(x)
+            assert torch.equal(found.signbit(), f(x).signbit()), f
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(name):
     for dtype in FLOATS:

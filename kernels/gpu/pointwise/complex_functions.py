@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .scalar_functions import neg
 from .triton_functions import scalar
 
 
@@ -52,9 +53,9 @@ def complex_mul(a, b):
 
 @scalar("s")
 def complex_neg(z):
-    return _pair(-_real(z), -_imag(z))
+    return _pair(neg(_real(z)), neg(_imag(z)))
 
 
 @scalar("s")
 def complex_conj(z):
-    return _pair(_real(z), -_imag(z))
+    return _pair(_real(z), neg(_imag(z)))

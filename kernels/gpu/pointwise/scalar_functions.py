@@ -37,6 +37,14 @@ def cast(x, kind: tl.constexpr):
 # Arithmetic.
 
 
+@scalar("r")
+def neg(x):
+    """Triton computes -x as 0 - x, which of 0 is 0 and not -0."""
+    if x.dtype.is_floating():
+        return x * -1.0
+    return -x
+
+
 @scalar("rr")
 def div(a, b):
     if a.dtype == tl.float32:
@@ -196,7 +204,6 @@ def bitwise_right_shift(a, b):
 for _signature, _takes, _value in (
     # Arithmetic.
     ("copy(x)", "s", "x"),
-    ("neg(x)", "r", "-x"),
     ("add(a, b)", "rr", "a + b"),
     ("sub(a, b)", "rr", "a - b"),
     ("rsub(a, b)", "rr", "b - a"),
