@@ -11,7 +11,7 @@ from triton_harness import assert_matches_reference
 
 from onefold.errors import OnefoldError
 from onefold.kernels import gather_scatter_ref, indexing_ref, select
-from onefold.kernels.gpu.gather import gather_scatter_kernels, scatter_gather
+from onefold.kernels.gpu.gather import gather_scatter_kernels, scatter_gather, segment_reduce
 from onefold.kernels.gpu.sort import sort_kernels
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
@@ -279,3 +279,14 @@ def test_long_rows_fit_in_a_grid(monkeypatch, rest, kernel):
     scatter_gather.gathered(x, index, 1, 2, rest, along, each=False)
     [(name, grid)] = launched
     assert name == kernel and max(grid[1:], default=1) <= 65535
+
+
+def test_sums_of_long_rows_fit_in_a_grid(monkeypatch):
+    launched = []
+    kernel = SimpleNamespace(launch=lambda grid, *_: launched.append(grid))
+    for name in ("add_chunks", "combine_chunks"):
+        monkeypatch.setattr(segment_reduce, name, kernel)
+    source, total = (torch.empty(rows, 2**27, device="meta") for rows in (40, 3))
+    places = torch.empty(40, dtype=torch.int64, device="meta")
+    segment_reduce.reduce_runs(places, places, source, 3, into=total)
+    assert launched == [(3 * 2**17,)] * 2

@@ -47,14 +47,21 @@ def _store(y, total, done, ADD: tl.constexpr):
     tl.store(y, total.to(y.dtype.element_ty), mask=done)
 
 
+@triton.jit
+def _part(width, LANES: tl.constexpr, BLOCK: tl.constexpr):
+    """The chunks and the columns of this program. Those of one row are side by side."""
+    across = tl.cdiv(width, BLOCK)
+    chunk = (tl.program_id(0) // across).to(tl.int64) * LANES + tl.arange(0, LANES)
+    return chunk, (tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK))[None, :]
+
+
 @Kernel
 def add_chunks(
     places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
     KIND: tl.constexpr, NEUTRAL: tl.constexpr, ADD: tl.constexpr, CHUNK: tl.constexpr,
     LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    chunk, column = _part(width, LANES, BLOCK)
     begin = chunk * CHUNK
     known = begin < count
     current = tl.load(places + begin, mask=known, other=-1)
@@ -96,8 +103,7 @@ def combine_chunks(
     KIND: tl.constexpr, ADD: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    chunk, column = _part(width, LANES, BLOCK)
     begin = chunk * CHUNK
     behind = begin + CHUNK
     known = behind < count
@@ -164,7 +170,7 @@ def reduce_runs(
     block = min(power_of_2(width), _WIDEST)
     lanes = max(_LANES // block, 1)
     head, tail = torch.empty((2, chunks, width), dtype=wide, device=source.device).unbind()
-    grid = (cdiv(chunks, lanes), cdiv(width, block))
+    grid = (cdiv(chunks, lanes) * cdiv(width, block),)
     constants = (into is not None, chunk, lanes, block)
     add_chunks.launch(
         grid,
