@@ -2,12 +2,14 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
-from onefold.kernels.gpu.pointwise import pointwise_kernels as gpu
+from onefold.kernels.gpu.pointwise import copy_kernels, pointwise_kernels as gpu
+from onefold.kernels.gpu.pointwise.codegen import source
 from onefold.kernels.gpu.pointwise.strided_layout import (
     Pattern,
     broadcast_strides,
@@ -35,6 +37,18 @@ def test_contiguous_tensors_are_flat():
     layout = layout_of((64, 64), [(64, 1)] * 3, (0, 1), 2)
     assert layout.pattern == Pattern(0, 0, ((1,), (1,), (1,)))
     assert layout.programs == 64 * 64 // layout.tile[1]
+
+
+def test_the_largest_width_of_32_bits():
+    x = torch.empty(0)
+    text = source(gpu.single("neg", (x,), x.dtype), Pattern(0, 0, ((1,), (1,))))
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("across =")]
+    found = {"width": np.int32(2**31 - 1), "COLUMNS": np.int32(2048)}
+    with np.errstate(over="raise"):
+        exec(line.strip(), found)
+    assert found["across"] == 2**20
+    assert copy_kernels._as_rows([2**31 - 1], [1], 0) is None
+    assert copy_kernels._as_rows([2**31], [1], 0) == (1, 2**31, 0)
 
 
 def test_tiles_cross_where_one_side_is_transposed():

@@ -99,7 +99,7 @@ class _Text:
         """Where the tile lies: `row`, `column`, and the tensors moved to its batch."""
         yield f"width = size{self.dims - 1}"
         yield "rest = tl.program_id(0)"
-        yield "across = tl.cdiv(width, COLUMNS)"
+        yield "across = (width - 1) // COLUMNS + 1"  # width + COLUMNS may be more than int32 holds
         yield "column = (rest % across).to(tl.int64) * COLUMNS"
         if self.flat:
             yield "columns = tl.arange(0, COLUMNS)"

@@ -22,7 +22,7 @@ from ..launch.symbolic_numbers import runtime_scalars, through
 from .evaluate import Launch, plan
 from .expression import WORK, Writer
 from .scalar_functions import cast
-from .strided_layout import Ints, dense_strides, merged, order_of, tile_of
+from .strided_layout import LARGEST, Ints, dense_strides, merged, order_of, tile_of
 
 # Left to torch: dtypes that Triton lacks, tensors of 2^31 rows or more that do not merge (rows
 # are counted in int32), and errors of flips and rolls of no elements.
@@ -202,6 +202,8 @@ def _as_rows(shape: Sequence[int], strides: Sequence[int], place: int) -> Ints |
     width = prod(inner)
     if len(outer) > 1 or len(inner) > 1 or (width > 1 and unit[0][0] != 1):
         return None
+    if any(LARGEST < size < 2**31 for size in (outer[0], width)):
+        return None  # with a block more, these are no numbers of 32 bits
     return outer[0], width, steps[0][0]
 
 

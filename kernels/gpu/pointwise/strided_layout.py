@@ -19,7 +19,7 @@ from ..reduce.reduction_tiles import cdiv, power_of_2
 Ints = tuple[int, ...]
 
 _TILE_BYTES = 4096  # of one tensor in one tile: 32 for each of 128 threads
-_LARGEST = 2**31 - 2**16  # rows, which are counted in int32
+LARGEST = 2**31 - 2**16  # rows, which are counted in int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def layout_of(
         rows, batch = [across], [dim for dim in range(last) if dim != across]
     dims = [*batch, *rows, last]
     height = prod(sizes[dim] for dim in rows)
-    if height > _LARGEST:
+    if height > LARGEST:
         return None
     tile = tile_of(height, sizes[last], itemsize, across is not None)
     fixed = tuple(tuple(own[dim] if own[dim] in (0, 1) else None for dim in dims) for own in found)
