@@ -260,7 +260,7 @@ class Squeeze(Rearrangement[SomeDims]):
         return [(i, j) for j, i in enumerate(kept)]
 
     def gradient(self, dy: Tensor, x: Meta, attrs: SomeDims) -> Tensor:
-        return view(dy, x.shape) if len(attrs.dims) > 1 else _unsqueeze(dy, *attrs.dims)
+        return _unsqueeze(dy, *attrs.dims) if len(attrs.dims) == 1 else view(dy, x.shape)
 
 
 class Unsqueeze(Rearrangement[OneDim]):
@@ -301,7 +301,7 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
     shape = input.meta.shape
     dims = range(len(shape)) if dim is None else wrap_all(dim, len(shape))
     ones = tuple(d for d in dims if d < len(shape) and shape[d] == 1)
-    return _squeeze(input, ones) if ones else input
+    return _squeeze(input, ones)
 
 
 @register_function

@@ -261,6 +261,13 @@ def test_complex_parts(world):
     assert x.tolist() == [7 - 2j, 8 + 5j]
 
 
+def test_a_squeeze_of_nothing_is_another_tensor(world):
+    x = flow.tensor([[1.0, 2.0], [3.0, 4.0]])
+    y = x.squeeze(0).unsqueeze_(0)
+    y.zero_()
+    assert y.shape == (1, 2, 2) and x.tolist() == [[0, 0], [0, 0]]
+
+
 @pytest.mark.parametrize("sbp", [None, "(S0)", "(B)", "(P)"])
 def test_views_as_other_numbers(sbp, world):
     """A write to view_as_real, view_as_complex or linalg.diagonal changes the base, as in torch."""
