@@ -40,6 +40,7 @@ class Scene:
         self.leaf = flow.nn.Parameter(flow.tensor(data))
         self.rank = flow.env.get_rank()
         self.model = flow.nn.Linear(4, 2).to_global(self.p, B)
+        self.plain = flow.nn.Linear(4, 3, bias=False)
         (self.x * 2).sum().backward()
         self.used = (self.x * self.x).sum()
         self.used.backward()
@@ -208,7 +209,7 @@ CASES = {
         "size mismatch",
     ),
     "loading parts into a local module": (
-        lambda s: flow.nn.Linear(3, 4, bias=False).load_state_dict({"weight": s.w}),
+        lambda s: s.plain.load_state_dict({"weight": s.x.detach()}),
         RuntimeError,
         "the tensor is local but the given value is global",
     ),

@@ -93,7 +93,7 @@ def test_the_first_failures_traceback_comes_last(tmp_path):
     errors = result.stderr.splitlines()
     assert errors[-4:] == [
         "[rank 1] Traceback (most recent call last):",
-        f'[rank 1]   File "{script}", line 10, in <module>',
+        f'[rank 1]   File "{script}", line 12, in <module>',
         '[rank 1]     raise KeyError("the cause")',
         "[rank 1] KeyError: 'the cause'",
     ]
