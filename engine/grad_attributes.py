@@ -41,13 +41,6 @@ def _frozen_leaf(x: Tensor) -> Leaf | None:
 
 
 @register_function
-def frozen_grad(self: Tensor) -> Tensor | None:
-    """The `.grad` of a tensor that requires no grad: what it had before, or was given."""
-    leaf = _frozen_leaf(self)
-    return None if leaf is None else leaf.grad
-
-
-@register_function
 def set_grad(self: Tensor, value: Tensor | None) -> None:
     """What assigning `x.grad` does."""
     if value is not None:

@@ -238,7 +238,8 @@ class Tensor(TensorAttributes):
 
     @property
     def grad(self) -> Tensor | None:
-        return names.frozen_grad(self) if self.node is None else self.node.grad
+        edge = self.node or getattr(self, "_frozen_leaf", None)
+        return None if edge is None else edge.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

@@ -52,7 +52,7 @@ NOT_PUBLIC = UNSUPPORTED | frozenset(
     add_ assign_result backward batch_hermitian batch_norm_train bernoulli_ bfloat16 bool box byte
     cauchy_ cdouble cfloat chalf char check_meta_consistency contiguous copy_ cpu cuda data
     data_ptr deep_copy describe differs double equals expand_as fill_diagonal_ float geometric_
-    frozen_grad getitem give_to grouped_rows grouped_sums
+    getitem give_to grouped_rows grouped_sums
     half init_tensor int is_contiguous is_pinned is_set_to is_shared item legacy_tensor log_normal_
     long mm_nt mm_tn mul_ new new_empty_strided new_full new_ones new_tensor numpy ones_like_whole
     pin_memory random_ record_stream reduce_tensor register_hook register_post_accumulate_grad_hook
