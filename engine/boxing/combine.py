@@ -104,3 +104,26 @@ class Layout:
         for i, cut in zip(self._full, self._cuts, strict=True):
             take(out, cut).copy_(pieces[i])
         return out
+
+    def gathered(
+        self, pieces: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """`build` of pieces that nobody else has: no copy where they lie in place already."""
+        row = [pieces[i] for i in self._full] if self._dim == 0 else []
+        if row and _are_adjacent(row):
+            return row[0].as_strided(self.box[1], row[0].stride())
+        return self.build(pieces, dtype, device)
+
+
+def _are_adjacent(pieces: Sequence[torch.Tensor]) -> bool:
+    """Whether the pieces lie one after the other in one memory, as what was gathered may."""
+    storage, end = pieces[0].untyped_storage().data_ptr(), pieces[0].data_ptr()
+    for piece in pieces:
+        if (
+            piece.data_ptr() != end
+            or piece.untyped_storage().data_ptr() != storage
+            or not piece.is_contiguous()
+        ):
+            return False
+        end += piece.nbytes
+    return True

@@ -138,7 +138,7 @@ def _all_gather(step: AllGather, rank: int) -> Begin:
     def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
         gathered = collectives.begin_all_gather(value.contiguous(), group, shapes)
-        return lambda: layout.build(gathered(), value.dtype, value.device)
+        return lambda: layout.gathered(gathered(), value.dtype, value.device)
 
     return begin
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from launched import RankFailed, run_ranks
 
+import onefold as flow
 from onefold.distributed.comm_log import comm
 from onefold.distributed.world import virtual_world, world
 from onefold.engine.boxing import launched_steps, plan, run
@@ -88,3 +89,21 @@ def test_the_comparison_sees_a_difference():
 
     with pytest.raises(RankFailed, match="is not"):
         run_ranks(4, wrong, timeout=90.0)
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (2, 0, 1)])
+def test_what_is_gathered_in_its_place_is_not_copied(ranks):
+    def program():
+        p = flow.placement("cpu", ranks)
+        found = []
+        for rows, dim in ((6, 0), (7, 0), (6, 1)):
+            x = flow.arange(rows * 3.0).reshape(rows, 3)
+            y = x.to_global(p, flow.sbp.broadcast).to_global(sbp=flow.sbp.split(dim))
+            (whole,) = y.to_global(sbp=flow.sbp.broadcast).shards
+            assert torch.equal(whole, x.to_torch())
+            assert whole.is_contiguous()
+            found.append(whole._base is not None)  # a view of what the back end wrote
+        return found
+
+    in_place = ranks == (0, 1, 2)
+    assert run_ranks(3, program) == [[in_place, False, False]] * 3
