@@ -59,6 +59,18 @@ def test_tiles_cross_where_one_side_is_transposed():
     assert (batched.pattern.batch, batched.tile) == (1, (32, 32))
 
 
+def test_programs_have_enough_to_do_where_dims_that_cross_are_short():
+    channels, side = 3, 224 * 224  # as of images, from one memory format to the other
+    images = [(channels * side, 1, side), (channels * side, channels, 1)]
+    assert layout_of((5, side, channels), images, (0, 1, 2), 2).tile == (1024, 4)
+    back = [(channels * side, 1, channels), (channels * side, side, 1)]
+    assert layout_of((5, channels, side), back, (0, 1, 2), 2).tile == (4, 1024)
+    small = layout_of((9000, 3, 5), [(15, 1, 3), (15, 5, 1)], (0, 1, 2), 4)
+    assert (small.pattern.batch, small.tile) == (0, (128, 8))
+    many = layout_of((2**31, 3, 5), [(15, 1, 3), (15, 5, 1)], (0, 1, 2), 4)
+    assert many is not None and many.pattern.batch == 1
+
+
 def test_few_lanes_are_idle():
     for columns in range(2, 4000, 7):
         rows, width = layout_of((999, columns), [(columns + 1, 1)], (0, 1), 2).tile

@@ -20,6 +20,7 @@ Ints = tuple[int, ...]
 
 _TILE_BYTES = 4096  # of one tensor in one tile: 32 for each of 128 threads
 LARGEST = 2**31 - 2**16  # rows, which are counted in int32
+_FEW = 1024  # elements of the two dims of crossing tiles, for which a program has too little to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,15 @@ def layout_of(
 
 
 def _crossing(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> int | None:
-    """A dim along which a tensor's elements are neighbours that are none along the last."""
+    """A dim along which a tensor's elements are neighbours that are none along the last.
+
+    Where both are short, tiles of all rows have whole cache lines of both sides as well.
+    """
     for own in strides:
         if own[-1] > 1 and 1 in own[:-1]:
             dim = own.index(1)
-            if sizes[dim] > 1:
+            few = sizes[dim] * sizes[-1] < _FEW and prod(sizes[:-1]) <= LARGEST
+            if sizes[dim] > 1 and not few:
                 return dim
     return None
 
@@ -158,7 +163,9 @@ def tile_of(
     total = _TILE_BYTES // max(itemsize, 2)
     if crossing:
         side = 64 if itemsize <= 2 else 32
-        return min(side, power_of_2(rows)), min(side, power_of_2(columns))
+        width = min(side, power_of_2(columns))
+        height = min(side * side // width, power_of_2(rows))
+        return height, min(side * side // height, power_of_2(columns))
     if rows == 1 and not widest:
         return 1, total
     width = whole = min(power_of_2(columns), total)
