@@ -98,16 +98,35 @@ class BatchNorm(RunningNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
-        momentum = 0.0 if self.momentum is None else self.momentum
         count = self.num_batches_tracked if self.track_running_stats else None
         if self.training and count is not None:
             count.add_(1)
             if self.momentum is None:
-                momentum = 1.0 / float(count)
+                return self._averaged(input, count)
         mean, variance = self.running_mean, self.running_var
         by_batch = self.training or (mean is None and variance is None)
         if self.training and not self.track_running_stats:
             mean = variance = None
+        return self._normalised(input, mean, variance, by_batch, self.momentum or 0.0)
+
+    def _averaged(self, input: Tensor, count: Tensor) -> Tensor:
+        """With running statistics that are the averages of those of all batches."""
+        running = [x for x in (self.running_mean, self.running_var) if x is not None]
+        before = [x.clone() for x in running]
+        y = self._normalised(input, self.running_mean, self.running_var, True, 1.0)
+        share = 1.0 / count.to(torch.float32)
+        for latest, average in zip(running, before, strict=True):
+            latest.copy_(average.lerp(latest, share.to(latest.dtype)))
+        return y
+
+    def _normalised(
+        self,
+        input: Tensor,
+        mean: Tensor | None,
+        variance: Tensor | None,
+        by_batch: bool,
+        momentum: float,
+    ) -> Tensor:
         return batch_norm(
             input, mean, variance, self.weight, self.bias, by_batch, momentum, self.eps
         )

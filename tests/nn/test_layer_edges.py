@@ -114,3 +114,18 @@ def test_bad_arguments(index, world):
     call, text = BAD[index]
     with pytest.raises(OnefoldValueError, match=text):
         call()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_statistics_that_are_averages_of_all_batches(compiled, world):
+    """Without a momentum; nothing asks for the number of batches, so graphs hold the steps."""
+    theirs = torch.nn.BatchNorm1d(3, momentum=None)
+    layer = nn.BatchNorm1d(3, momentum=None)
+    run = flow.compile(layer) if compiled else layer
+    for seed in range(4):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed)) * (seed + 1)
+        wanted = theirs(x)
+        np.testing.assert_allclose(run(flow.tensor(x)).numpy(), wanted.detach().numpy(), atol=1e-6)
+    for name, wanted in theirs.named_buffers():
+        found = dict(layer.named_buffers())[name]
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-7)
