@@ -21,17 +21,15 @@ pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux'
 TRAINING = """
 import os, time
 import torch
-from onefold.distributed import current_op
-from onefold.distributed.collectives import all_reduce
-from onefold.distributed.topology import get_rank, get_world_size
+from onefold.distributed import collectives, current_op, topology
 
 def step(ranks):
     current_op.name = "matmul"
-    all_reduce(torch.ones(1), ranks, "sum")
+    collectives.all_reduce(torch.ones(1), ranks, "sum")
 
-everyone = tuple(range(get_world_size()))
+everyone = tuple(range(topology.get_world_size()))
 step(everyone)
-print("ready", get_rank(), os.getpid(), flush=True)
+print("ready", topology.get_rank(), os.getpid(), flush=True)
 for _ in range(10000):
     step(everyone)
     time.sleep(0.01)
@@ -43,20 +41,18 @@ STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
 WAITING = """
 import os, time
 import torch
-from onefold.distributed import current_op, transfer
-from onefold.distributed.collectives import all_reduce, barrier
-from onefold.distributed.topology import get_rank
+from onefold.distributed import collectives, current_op, topology, transfer
 
-rank = get_rank()
+rank = topology.get_rank()
 for ranks in ((0, 1, 2, 3), (1, 2)):
     if rank in ranks:
-        barrier(ranks)
+        collectives.barrier(ranks)
 print("ready", rank, os.getpid(), flush=True)
 current_op.name = "matmul"
 if rank == 0:
     transfer([], [(2, (3,), torch.float32, torch.device("cpu"))])
 if rank == 1:
-    all_reduce(torch.ones(1), (1, 2), "sum")
+    collectives.all_reduce(torch.ones(1), (1, 2), "sum")
 time.sleep(100)
 """
 
@@ -123,16 +119,15 @@ def test_a_stopped_rank(tmp_path):
 HOLDING = """
 import fcntl, os, signal, time
 import torch
-from onefold.distributed.collectives import all_reduce
-from onefold.distributed.topology import get_rank
+from onefold.distributed import collectives, topology
 
-all_reduce(torch.ones(1), (0, 1), "sum")
-print("ready", get_rank(), os.getpid(), flush=True)
-if get_rank() == 1:
+collectives.all_reduce(torch.ones(1), (0, 1), "sum")
+print("ready", topology.get_rank(), os.getpid(), flush=True)
+if topology.get_rank() == 1:
     with open(os.environ["ONEFOLD_STORE"]) as store:
         fcntl.flock(store, fcntl.LOCK_EX)
         os.kill(os.getpid(), signal.SIGSTOP)
-all_reduce(torch.ones(1), (0, 1), "sum")
+collectives.all_reduce(torch.ones(1), (0, 1), "sum")
 """
 
 
