@@ -1,5 +1,7 @@
 """Copies, joins, fills and places exchanged: exact, in every layout."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -52,6 +54,14 @@ def test_fills(dtype):
         assert_matches_reference(torch.full_like, x.t(), value)
         assert_matches_reference(pointwise_ref.filled, x, (3, 0, 2), value)
         assert_matches_reference(pointwise_ref.filled, x, (3, 900), value)
+
+
+@pytest.mark.parametrize("value", [300, -256, math.inf, math.nan, 1e30])
+def test_fills_that_integers_cannot_hold(value):
+    x = torch.zeros(3, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        copy_kernels.fill(x, value)
+    assert copy_kernels.fill(x, -1).tolist() == [255] * 3
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -83,10 +83,18 @@ def _filling(dtype: torch.dtype, shape: Ints, outputs: Ints) -> Launch | None:
     return plan(expression, shape, [], [outputs])
 
 
+def _is_held(value: float, dtype: torch.dtype) -> bool:
+    """Whether an integer dtype has the number. Unsigned ones take negatives, which wrap."""
+    if dtype is torch.bool:
+        return value in (0, 1)
+    most = torch.iinfo(dtype).max
+    return min(torch.iinfo(dtype).min, -most) <= value <= most and value == int(value)
+
+
 def fill(y: Tensor, value: float | complex) -> Tensor:
-    """y with one number everywhere."""
+    """y with one number everywhere; torch has the errors for numbers that integers cannot be."""
     real = y.dtype.is_floating_point
-    if y.dtype in WORK and isinstance(value, (int, float)) and (real or value == int(value)):
+    if y.dtype in WORK and isinstance(value, (int, float)) and (real or _is_held(value, y.dtype)):
         launch = _filling(y.dtype, y.shape, y.stride())
         if launch is not None:
             launch((y, through(float if real else int, value)))
