@@ -1,8 +1,11 @@
-"""What the loops of kernels contain, found in Triton's IR."""
+"""What kernels and their loops contain, found in Triton's IR."""
 
 import pytest
+import torch
 
 from onefold.kernels.aot.compile_kernel import GPUS, all_cases, source_of
+from onefold.kernels.gpu.pointwise.pointwise_kernels import _case, single
+from onefold.kernels.gpu.pointwise.strided_layout import Pattern
 from onefold.testing.gpu_driver.lowering import lower
 from onefold.testing.gpu_driver.triton_ir import read
 
@@ -30,3 +33,10 @@ def test_convolutions_and_pools_divide_no_64_bits_in_their_loops(key):
     options = {"num_warps": case.warps, "num_stages": case.stages}
     found = set(divisions(read(lower(source_of(case, TARGET), GPUS[TARGET], options))))
     assert found == (set() if any(name in key for name in WITHOUT_DIVISIONS) else {32})
+
+
+def test_exp_is_as_exact_as_torchs():
+    x = torch.empty(0)
+    case = _case(single("exp", (x,), x.dtype), Pattern(0, 0, ((1,), (1,))), (1, 1024), "i32")
+    text = lower(source_of(case, TARGET), GPUS[TARGET], {"num_warps": case.warps})
+    assert "__nv_expf" in text and "math.exp" not in text
