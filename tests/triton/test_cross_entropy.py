@@ -206,3 +206,17 @@ def test_shapes(batch, classes, inner, seed):
     assert_matches_reference(
         cross_entropy_ref.whole_cross_entropy_grad, dy, x, target, None, False, "none", -100, 0.0
     )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_targets_are_added_up_by_several_programs(weighted):
+    x, target, weight = drawn((17001, 3), (17001,), torch.float32, weighted)
+    for smoothing in (0.0, 0.2):
+        attrs = (False, "mean", -100, smoothing)
+        whole = cross_entropy_ref.whole_cross_entropy
+        y = assert_matches_reference(whole, x, target, weight, *attrs, slack=4)
+        grad = cross_entropy_ref.whole_cross_entropy_grad
+        assert_matches_reference(grad, torch.ones_like(y), x, target, weight, *attrs, slack=4)
+    nothing = torch.full_like(target, -100)
+    kernel = select.triton_kernel(cross_entropy_ref.whole_cross_entropy)
+    assert kernel(x, nothing, weight, False, "mean", -100, 0.0).isnan()

@@ -32,6 +32,7 @@ from .reduction_tiles import (
 )
 from .reductions import reduce_dims
 from .row_configs import Shared, dense_or_none
+from .target_totals import run_totals
 
 # Left to torch: the loss of nothing, and the errors for logits that are not floating. Targets that
 # are no class are looked for on the CPU only: on the GPU the host would wait for it.
@@ -78,38 +79,6 @@ def _cross_entropy(
         smooth = tl.sum(each, 1) * share_of(SMOOTHING, total, WIDE, BK)
         loss += tl.where(wanted != ignored, smooth, 0.0)
     tl.store(y + index, loss.to(y.dtype.element_ty), mask=inside)
-
-
-@Kernel
-def _totals(
-    target, weight, loss, y, sums, rows, classes, ignored,
-    WEIGHTED: tl.constexpr, MEAN: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Of all targets: what they weigh, what all classes weigh, and the mean of the losses."""
-    at = tl.arange(0, BLOCK)
-    mass = tl.zeros((BLOCK,), WIDE)
-    every = tl.zeros((BLOCK,), WIDE)
-    lost = tl.zeros((BLOCK,), WIDE)
-    for start in range(0, rows, BLOCK):
-        mask = start + at < rows
-        wanted = tl.load(target + start + at, mask=mask, other=ignored).to(tl.int64)
-        valid = mask & (wanted != ignored)
-        if WEIGHTED:
-            known = valid & (wanted >= 0) & (wanted < classes)
-            mass += tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
-        else:
-            mass += valid.to(WIDE)
-        if MEAN:
-            lost += tl.load(loss + start + at, mask=mask, other=0.0).to(WIDE)
-    if MEAN:
-        tl.store(y, (tl.sum(lost) / tl.sum(mass)).to(y.dtype.element_ty))
-    else:
-        if WEIGHTED:
-            for start in range(0, classes, BLOCK):
-                r = start + at
-                every += tl.load(weight + r, mask=r < classes, other=0.0).to(WIDE)
-        tl.store(sums, tl.sum(mass))
-        tl.store(sums + 1, tl.sum(every))
 
 
 @Kernel
@@ -185,18 +154,6 @@ def _numbers(classes: Classes) -> tuple[int, int, int]:
     return classes.first, classes.total, classes.ignore_index
 
 
-def _run_totals(
-    target: Tensor, weight: Tensor | None, loss: Tensor | None, y: Tensor, classes: Classes,
-    wide: torch.dtype,
-) -> None:  # fmt: skip
-    _totals.launch(
-        (1,),
-        (target.contiguous(), dense_or_none(weight), loss, y, y, target.numel(), _length(weight),
-         classes.ignore_index),
-        (weight is not None, loss is not None, TRITON[wide], 1024),
-    )  # fmt: skip
-
-
 def _sums(
     target: Tensor, weight: Tensor | None, classes: Classes, wide: torch.dtype, mean: bool
 ) -> Tensor | None:
@@ -204,7 +161,7 @@ def _sums(
     if not mean and (weight is None or classes.smoothing == 0.0):
         return None
     sums = torch.empty(2, dtype=wide, device=target.device)
-    _run_totals(target, weight, None, sums, classes, wide)
+    run_totals(target, weight, None, sums, classes, wide)
     return sums
 
 
@@ -267,7 +224,7 @@ def _reduced(
     if reduction == "sum":
         return reduce_dims(each, tuple(range(each.ndim)), False, "sum", dtype, each.dtype)
     y = torch.empty((), dtype=dtype, device=each.device)
-    _run_totals(target, weight, each, y, classes, each.dtype)
+    run_totals(target, weight, each, y, classes, each.dtype)
     return y
 
 
@@ -453,9 +410,4 @@ CASES += [
         )
     ],
     Case(logits_grad, _ONCE, ("once", False, 0.0, False, True, *_HALF), 8),
-    Case(
-        _totals,
-        ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),
-        (False, True, tl.float32, 1024),
-    ),
 ]
