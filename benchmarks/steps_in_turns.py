@@ -25,7 +25,7 @@ import torch
 import triton
 import whole_steps
 from step_models import Size
-from whole_steps import CANDIDATES, CAPTURED, CHECKED, MODELS, OWN, STEPS, Step
+from whole_steps import CANDIDATES, CAPTURED, MODELS, OWN, STEPS, Step, warm_up
 
 from onefold.kernels.tune.saved_rows import add_row
 
@@ -51,7 +51,7 @@ def prepared(name: str, batch: int, candidate: str, dry: bool) -> tuple[Step, ti
         torch.cuda.reset_peak_memory_stats()
     step = make(name, size, batch, candidate)
     row: timing.Results = {"model": name, "batch": batch, "candidate": candidate, "dry": dry}
-    row["losses"] = [float(step()) for _ in range(CHECKED)]
+    row["losses"] = warm_up(step)
     row["peak"] = 0
     if on_gpu:
         torch.cuda.synchronize()

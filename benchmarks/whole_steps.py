@@ -34,6 +34,7 @@ import triton
 from step_models import Library, Model, Size
 
 import onefold as flow
+from onefold.kernels.gpu.launch.trace_cache import TRACED_AFTER
 from onefold.kernels.tune.saved_rows import add_row, read_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,7 +55,8 @@ MODELS: dict[str, tuple[Callable[[Library, Size], Model], Size, Size]] = {
 CAPTURED = ["captured", "captured_in_backward"]  # as CUDA graphs; see `Training`
 OWN = ["eager", "graph", *CAPTURED]
 CANDIDATES = ["torch", "compile", "liger", *OWN]
-CHECKED = 3  # steps whose losses are compared, which also warm up
+CHECKED = 3  # steps whose losses are compared
+WARM_SECONDS = 2.0  # at most, of the steps after them
 STEPS, ROUNDS = 5, 5  # steps in a round
 AGREE = 0.005  # the relative difference of losses in bfloat16
 RATE = 1e-4
@@ -136,12 +138,23 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+def warm_up(step: Step) -> list[float]:
+    """The losses of the first steps; then steps until functions around kernels are replayed."""
+    losses = [float(step()) for _ in range(CHECKED)]
+    ends = time.monotonic() + WARM_SECONDS
+    for _ in range(TRACED_AFTER):
+        if time.monotonic() >= ends:
+            break
+        step()
+    synchronize()
+    return losses
+
+
 def measure(name: str, size: Size, batch: int, candidate: str) -> timing.Results:
     """The losses, times and peak memory of one candidate. Runs in a process of its own."""
     make = onefold_step if candidate in OWN else torch_step
     step = make(name, size, batch, candidate)
-    losses = [float(step()) for _ in range(CHECKED)]
-    synchronize()
+    losses = warm_up(step)
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     times = []
@@ -169,7 +182,7 @@ def launch_forms(name: str, size: Size) -> None:
         batch = size["most"] >> power
         for candidate in OWN:
             step = onefold_step(name, size, batch, candidate, drawn=False)
-            for _ in range(3):  # first, then traced, then replayed
+            for _ in range(3):  # CUDA graphs are captured in the third
                 step()
             del step
             gc.collect()  # steps are cycles, and hold parameters and optimizer states
