@@ -83,7 +83,7 @@ def run_samples(dtype, depth, first, last, most, ranks):
         return value if named is None or value.dtype != torch.float64 else value.to(named)
 
     texts = []
-    with warnings.catch_warnings(), virtual_world(), traced_after(0), GpuDriver(depth) as gpu:
+    with warnings.catch_warnings(), virtual_world(), GpuDriver(depth) as gpu, traced_after(0):
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in chosen(most)[first:last]:
             known = len(gpu.problems)
@@ -173,7 +173,7 @@ def is_captured(mode):
 def run(make, *called, calls=CALLS, depth="binary", before=1):
     """The problems of the step that `make(*called)` returns; `before` as in `traced_after`."""
     title = " ".join(map(str, called))
-    with traced_after(before), GpuDriver(depth) as gpu:
+    with GpuDriver(depth) as gpu, traced_after(before):
         step = make(*called)
         if is_captured(called[-1]):
             texts = [*driver_models.capture_faults(gpu, step)]

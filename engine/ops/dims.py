@@ -38,7 +38,7 @@ from .data_movement import (
     wrap_all,
 )
 from .like import full_like
-from .result_shapes import are_ints, is_dim
+from .result_shapes import is_dim
 from .view import reshape, view
 
 
@@ -209,7 +209,9 @@ class Expand(ViewOp[PerDim]):
 
     def deduce(self, x: Meta, attrs: PerDim) -> Meta | None:
         new = len(attrs.sizes) - x.ndim
-        if new < 0 or not are_ints(*attrs.sizes) or min(attrs.sizes[:new], default=0) < 0:
+        if new < 0 or any(type(size) is not int for size in attrs.sizes):
+            return None
+        if min(attrs.sizes[:new], default=0) < 0:
             return None
         shape = list(attrs.sizes)
         for dim, size in enumerate(x.shape, new):

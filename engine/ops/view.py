@@ -20,7 +20,6 @@ from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..views import ViewStep, base_of, unlink
 from .data_movement import Rearrangement, follows, passes, unpack, wrap
-from .result_shapes import are_ints
 
 Group = tuple[Shape, Shape]  # input dims and output dims that hold the same elements
 
@@ -127,9 +126,9 @@ class View(Rearrangement[NewShape]):
         return torch.reshape(x, shape)
 
     def deduce(self, x: Meta, attrs: NewShape) -> Meta | None:
-        if not are_ints(*attrs) or min(attrs, default=0) < -1 or attrs.count(-1) > 1:
+        if any(type(size) is not int or size < -1 for size in attrs):
             return None
-        if -1 in attrs and 0 in attrs:
+        if -1 in attrs and (0 in attrs or attrs.count(-1) > 1):
             return None
         shape = _resolved(x.shape, attrs)
         return x.like(shape) if prod(shape) == x.numel else None

@@ -396,7 +396,7 @@ def test_loading_is_all_or_nothing(world):
     state = {
         "0.weight": np.ones((2, 3)),
         "0.bias": np.ones(3),
-        "1.weight": flow.ones(1, 2, placement=flow.placement("cpu", [0]), sbp=B),
+        "1.weight": flow.ones(1, 2, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(1)),
         "2.more": np.ones(1),
     }
     with pytest.raises(OnefoldRuntimeError) as caught:

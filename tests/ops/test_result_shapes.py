@@ -92,7 +92,7 @@ def other_values(x):
     if isinstance(x, tuple) and x:
         forms = [changed(x)]
         if not hasattr(x, "_fields"):
-            forms.append(st.sampled_from([x[:-1], (*x, x[-1]), ()]))
+            forms.append(st.sampled_from([remade(x, found) for found in (x[:-1], (*x, x[-1]), ())]))
         return st.one_of(forms)
     if isinstance(x, str):
         return st.sampled_from(TEXTS)
@@ -108,7 +108,12 @@ def changed(draw, values):
     if values[index] is None and not hasattr(values, "_fields"):
         return values  # an absent tensor
     found = (*values[:index], draw(other_values(values[index])), *values[index + 1 :])
-    return type(values)(*found) if hasattr(values, "_fields") else found
+    return remade(values, found)
+
+
+def remade(values, found):
+    """What is found as a record, or as another kind of tuple, as `values` is."""
+    return found if type(values) is tuple else type(values)(*found)
 
 
 # Errors of arguments of wrong kinds, after which `infer` asks the kernel.
