@@ -44,6 +44,14 @@ def test_many_positions_and_heads_of_a_joint_projection():
     assert_matches_reference(rotary_ref.rotary, q.mT, drawn(64, 35), drawn(64, 35), 2, True, True)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_positions_first_and_two_dims_that_lie_the_other_way_round(interleaved):
+    x = drawn(5, 2, 3, 10).transpose(1, 2)
+    assert_matches_reference(
+        rotary_ref.rotary, x, drawn(5, 4), drawn(5, 4), 0, interleaved, False, slack=4
+    )
+
+
 def test_turning_back():
     x, angle = drawn(2, 5, 8), drawn(5, 4)
     there = assert_matches_reference(

@@ -90,7 +90,7 @@ def _empty(x: Tensor, seq_dim: int) -> Tensor:
 
     Its dims lie in the order of those of x, so that heads that were split off are joined for free.
     """
-    if x.ndim <= 4:
+    if x.ndim <= (4 if seq_dim else 3):  # at most one dim of heads
         return torch.empty_like(x)
     order = _order(x.ndim, seq_dim)
     y = torch.empty([x.shape[d] for d in order], dtype=x.dtype, device=x.device)
