@@ -3,7 +3,7 @@
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from triton_harness import assert_matches_reference, poisoned_memory
+from triton_harness import assert_matches_reference, poisoned_memory, without_records
 
 from onefold.kernels import grouped_ref
 from onefold.kernels.gpu.matmul import grouped_kernels
@@ -43,6 +43,27 @@ def test_small_tiles(monkeypatch):
     """Groups of several tiles, and tiles of several steps."""
     monkeypatch.setattr(grouped_kernels, "_tile", lambda *_: Tile(16, 16, 16, 4, 2))
     check([40, 0, 17], 18, 37, 35, torch.bfloat16)
+
+
+def far_columns(rows, columns, step):
+    """A batch of a matrix whose columns are so many elements apart, which take no memory."""
+    x = torch.empty(step * (columns - 1) + rows, dtype=torch.float16)
+    x = x.as_strided((1, rows, columns), (x.numel(), 1, step))
+    return x.copy_(torch.randn(1, rows, columns))
+
+
+def test_columns_behind_two_to_the_31_elements(monkeypatch):
+    """Offsets inside of a tile fit 32 bits, those of the tile do not."""
+    without_records(monkeypatch)
+    monkeypatch.setattr(grouped_kernels, "_tile", lambda *_: Tile(16, 16, 16, 4, 2))
+    x = far_columns(3, 40, 56_000_000)
+    near, ends = x.contiguous(), torch.tensor([5], dtype=torch.int32)
+    a, dy = torch.randn(2, 5, 3).half()
+    mine, wanted = (grouped_kernels.grouped_rows(a, b, ends) for b in (x, near))
+    assert torch.equal(mine, wanted)
+    ends = torch.tensor([3], dtype=torch.int32)
+    mine, wanted = (grouped_kernels.grouped_sums(b[0], dy[:3], ends) for b in (x, near))
+    assert torch.equal(mine, wanted)
 
 
 @pytest.mark.parametrize("ends", [[5, 3, 9], [2, 90, 95], [-4, 3, 3]], ids=str)

@@ -70,9 +70,10 @@ def _rows(
         total = tl.zeros((BM, BN), WIDE)
         if group < groups:
             own, term = tl.arange(0, BM)[:, None], tl.arange(0, BK)
+            other = tl.arange(0, BN)[None, :]
             at_a = a + first.to(tl.int64) * a_row + (own * a_row + term[None, :] * a_column)
-            at_b = b + group.to(tl.int64) * b_group
-            at_b += term[:, None] * b_row + column[None, :] * b_column
+            at_b = b + group.to(tl.int64) * b_group + (tile_n * BN).to(tl.int64) * b_column
+            at_b += term[:, None] * b_row + other * b_column
             for done in range(0, k, BK):
                 there = term < k - done
                 u = tl.load(at_a, mask=(row < end)[:, None] & there[None, :], other=0.0)
@@ -101,12 +102,15 @@ def _sums(
     g, low, high = _bounds(ends, groups, m, GROUPS)
     first = tl.sum(tl.where(g == group, low, 0), 0)
     end = tl.sum(tl.where(g == group, high, 0), 0)
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
-    column = tl.program_id(1) * BN + tl.arange(0, BN)
+    own, other, term = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    first_a, first_b = tl.program_id(0) * BM, tl.program_id(1) * BN
+    row, column = first_a + own, first_b + other
     total = tl.zeros((BM, BN), WIDE)
-    term = tl.arange(0, BK)
-    at_a = a + first.to(tl.int64) * a_row + (term[None, :] * a_row + row[:, None] * a_column)
-    at_b = b + first.to(tl.int64) * b_row + (term[:, None] * b_row + column[None, :] * b_column)
+    # In 64 bits to the tile: whole columns may be of more than 2^31 elements.
+    at_a = a + first.to(tl.int64) * a_row + first_a.to(tl.int64) * a_column
+    at_a += term[None, :] * a_row + own[:, None] * a_column
+    at_b = b + first.to(tl.int64) * b_row + first_b.to(tl.int64) * b_column
+    at_b += term[:, None] * b_row + other[None, :] * b_column
     for done in range(first, end, BK):
         there = term < end - done
         u = tl.load(at_a, mask=(row < k)[:, None] & there[None, :], other=0.0)
