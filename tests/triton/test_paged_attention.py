@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from triton_harness import assert_matches_reference
+from triton_harness import assert_matches_reference, without_records
 
 from onefold.kernels import paged_attention_ref as reference
 from onefold.kernels.gpu.attention import paged_attention_kernels as gpu
@@ -45,6 +45,18 @@ def test_several_tokens_see_those_before_them(dtype):
     check(dtype, [13, 5], 2, 3, 5, (8, 8), size=16)
     y = check(dtype, [2, 30], 1, 2, 40, (8, 8))  # more than there are: those before see nothing
     assert torch.equal(y[0, :, :38], torch.zeros_like(y[0, :, :38]))
+
+
+def test_queries_behind_two_to_the_31_elements(monkeypatch):
+    """As of a long prompt, in a projection of all heads. What is between takes no memory."""
+    without_records(monkeypatch)
+    *pages, table, lens = cache(torch.float16, [13], 1, (8, 8))
+    q = torch.randn(1, 1, 3, 8).half()
+    step = 2**30 + 8
+    far = torch.empty(2 * step + 8, dtype=q.dtype)
+    far = far.as_strided(q.shape, (far.numel(), far.numel(), step, 1)).copy_(q)
+    mine, wanted = (gpu.paged_attention(x, *pages, table, lens, 0.5, 3, 0) for x in (far, q))
+    assert torch.equal(mine, wanted)
 
 
 def test_a_part_of_the_queries():

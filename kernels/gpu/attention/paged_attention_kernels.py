@@ -61,7 +61,7 @@ def _paged(
     own_head = head * group + row // queries
     query = row % queries
     column = tl.arange(0, BD)[None, :]
-    at = batch * q_batch + own_head * q_head + query * q_step
+    at = batch * q_batch + own_head * q_head + query.to(tl.int64) * q_step
     rows = tl.load(q + at[:, None] + column, mask=inside[:, None] & (column < D), other=0.0)
     context = tl.load(lens + batch).to(tl.int32)
     last = context - length + first + query  # the last key that a query sees
