@@ -87,6 +87,18 @@ def test_descriptors_need_aligned_rows_of_each_operand(k, suits, monkeypatch):
     assert gemm_tma.suit(p, y, "half", Tile(128, 256, 64, 8, 3)) is suits
 
 
+@pytest.mark.parametrize("shape", [(1, 1024), (2048, 1024), (2048, 0)], ids=str)
+def test_descriptors_have_no_expanded_or_empty_dims(shape, monkeypatch):
+    monkeypatch.setattr(gemm_tma, "INTERPRETED", False)
+    monkeypatch.setattr(gemm_tma, "processors", lambda device: 132)
+    a, b = (torch.empty(2048, 1024, dtype=torch.bfloat16)[:, : shape[1]] for _ in "ab")
+    y = torch.empty(2048, 2048)
+    for left, right in ((a[: shape[0]].expand(2048, -1), b), (a, b[: shape[0]].expand(2048, -1))):
+        p = gemm_operands.pair(left, right.t())
+        suits = gemm_tma.suit(p, y, "half", Tile(64, 64, 64, 4, 3))
+        assert suits is (shape == (2048, 1024))
+
+
 def test_no_elements():
     assert check(matmul_ref.mm, ((0, 20), (20, 6)), torch.float32, torch.float32).shape == (0, 6)
     assert not check(matmul_ref.mm, ((3, 0), (0, 6)), torch.float32, torch.float32).any()

@@ -162,6 +162,8 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
         return False
     if processors(p.a.device.index) == 0:
         return False
+    if not p.a_step or not p.b_step or not p.k:  # no descriptor has expanded or empty dims
+        return False
     steps = (p.a_step * p.a.element_size(), p.b_step * p.b.element_size(), p.n * y.element_size())
     even = not any(step % _ALIGNMENT for step in steps)
     return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
