@@ -237,6 +237,19 @@ def test_additive_mask_that_hides():
     assert all(x.isfinite().all() for x in grads)
 
 
+@pytest.mark.parametrize("towards", [-math.inf, math.inf])
+def test_rows_hidden_by_a_large_number_have_finite_gradients(towards):
+    """An ulp of their logarithms, by which a GPU's division may be off, is more than 2^128."""
+    q, k, v, dy = (make(1, 1, 20, 8) for _ in range(4))
+    mask = torch.zeros(20, 20)
+    mask[3] = -3e9
+    rest = (Pairs(False, 0.4), None)
+    y, logs = gpu.attention(q, k, v, mask, *rest)
+    logs[:, :, 3] = logs[:, :, 3].nextafter(torch.tensor(towards))
+    grads = gpu.attention_grad(dy, q, k, v, mask, y, logs, *rest)
+    assert all(x.isfinite().all() for x in grads)
+
+
 def test_heads_too_wide_for_a_tile_are_left_to_torch():
     wide = [make(1, 1, 3, attention_ref.WIDEST + 1) for _ in range(3)]
     own = map(make_local, wide)

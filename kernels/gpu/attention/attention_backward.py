@@ -51,6 +51,9 @@ def _weights(
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
     p = tl.exp2(scores - logs)
+    if MASK == "add":
+        # Of rows that are hidden by a large number, as -1e9, logs are off by more than 100.
+        p = tl.minimum(p, 1.0, propagate_nan=tl.PropagateNan.ALL)
     if CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
         if partly:
             p = tl.where(j <= last, p, 0.0)
