@@ -136,6 +136,20 @@ def test_layouts():
     assert_same(attention_ref.attention_grad, *some[:4], None, *some[4:], pairs, None)
 
 
+@pytest.mark.parametrize(("step", "copied"), [(2**24 - 8, False), (2**24, True)])
+def test_rows_far_apart_are_copied(step, copied):
+    """As those of a large batch that lies behind the rows: 128 rows of a tile pass 2^31."""
+    x = make(1, 1, 2, 8).half()
+    far = torch.empty(step + 8, dtype=x.dtype)
+    far = far.as_strided(x.shape, (step, step, step, 1)).copy_(x)
+    h = gpu.heads_of(far, x, far, None)
+    assert h.k is x
+    assert (h.q is not far) is (h.v is not far) is copied
+    assert torch.equal(h.q, x)
+    given = gpu.Given.of(far, h, far, make(1, 1, 2))
+    assert (given.dy is not far) is (given.y is not far) is copied
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 @pytest.mark.parametrize("length", [5, 0])
 def test_gradients_side_by_side(order, length):

@@ -36,6 +36,7 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
 
 
 WORK = {"forward": forward, "queries": of_queries, "keys": of_keys}
+_TALLEST = 128  # queries or keys of a tile
 _LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
@@ -120,6 +121,11 @@ def padded(features: int) -> int:
 
 def dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _near(x: Tensor) -> Tensor:
+    """`dense` with offsets inside of a tile that fit 32 bits: copied if its rows are far apart."""
+    return dense(x) if x.stride(2) * _TALLEST < 2**31 else x.contiguous()
 
 
 def _like(x: Tensor, features: int, packed: bool) -> Tensor:
@@ -229,7 +235,7 @@ class Given(NamedTuple):
     @classmethod
     def of(cls, dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
         logs = logs.contiguous()
-        return cls(dense(dy), h, dense(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
+        return cls(_near(dy), h, _near(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
 
     def args(self, work: str, form: Form, *made: Tensor) -> tuple[Argument, ...]:
         """The arguments, before the numbers, of the kernel that writes these outputs."""
@@ -278,7 +284,7 @@ def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
         if mask.dtype is torch.bool and q.dtype is torch.float64:
             mask = _to_add(mask)
         mask = mask.expand(*q.shape[:3], k.shape[2])
-    return Heads(dense(q), dense(k), dense(v), mask)
+    return Heads(_near(q), _near(k), _near(v), mask)
 
 
 # The numbers of a draw: what calls these functions to drop weights has them among its arguments.
