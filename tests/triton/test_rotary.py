@@ -1,11 +1,14 @@
 """Rotary position embedding, of dense and of strided heads."""
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import rotary_ref
+from onefold.kernels.gpu.attention import rotary_kernels as gpu
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
@@ -50,6 +53,16 @@ def test_positions_first_and_two_dims_that_lie_the_other_way_round(interleaved):
     assert_matches_reference(
         rotary_ref.rotary, x, drawn(5, 4), drawn(5, 4), 0, interleaved, False, slack=4
     )
+
+
+def test_many_heads(monkeypatch):
+    """As of a large batch behind the positions: a grid has at most 65535 programs along them."""
+    monkeypatch.setattr(gpu, "_MOST", 3)
+    x = drawn(2, 7, 9, 8)
+    launched = mock.Mock(wraps=gpu._rotary.launch)
+    monkeypatch.setattr(gpu._rotary, "launch", launched)
+    assert_matches_reference(rotary_ref.rotary, x, drawn(2, 4), drawn(2, 4), 0, False, False)
+    assert launched.call_args.args[0] == (1, 2)
 
 
 def test_turning_back():

@@ -17,6 +17,7 @@ from ..reduce.reduction_tiles import cdiv, power_of_2
 _WIDEST = 4096
 _TILE = 1024  # pairs that a program turns at a time
 _HEADS = 8  # that share what a program reads of the tables
+_MOST = 65535  # programs along the second dim of a grid
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -113,15 +114,16 @@ def rotary(
     pairs = power_of_2(count)
     rows = max(min(_TILE // pairs, power_of_2(length)), 1)
     rest = features - 2 * count
+    shared = max(_HEADS, power_of_2(cdiv(heads, _MOST)))
     _rotary.launch(
-        (batch * cdiv(length, rows), cdiv(heads, _HEADS)),
+        (batch * cdiv(length, rows), cdiv(heads, shared)),
         (
             given, cos.contiguous(), sin.contiguous(), made, length, heads, count, rest,
             *given.stride()[:3], *made.stride()[:3], cos[0].numel() if cos.ndim == 3 else 0,
         ),
         (
             tl.float64 if x.dtype is torch.float64 else tl.float32, not interleaved, back,
-            pairs == count, rows, pairs, power_of_2(rest) if rest else 0, _HEADS,
+            pairs == count, rows, pairs, power_of_2(rest) if rest else 0, shared,
         ),
         warps=min(max(rows * pairs // 256, 1), 8),
     )  # fmt: skip
