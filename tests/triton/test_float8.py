@@ -1,5 +1,7 @@
 """float8 by blocks: quantizing bit by bit, and products against dequantized ones in float64."""
 
+from unittest import mock
+
 import pytest
 import torch
 from device_checks import DEVICE
@@ -7,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from triton_harness import poisoned_memory
 
 from onefold.kernels import float8_ref, select
+from onefold.kernels.gpu.matmul import float8_kernels as gpu
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -90,6 +93,18 @@ def test_a_wrong_product_is_seen(wrong):
     check_product(a, b, 32, triton_kernel=float8_ref.scaled_matmul)
     with pytest.raises(AssertionError):
         check_product(a, b, 32, triton_kernel=wrong)
+
+
+def test_more_blocks_than_a_grid_has_programs_are_left_to_torch(monkeypatch):
+    launch = mock.Mock()
+    monkeypatch.setattr(gpu._quantize, "launch", launch)
+    x = torch.randn(1, 65536)
+    for mine, true in zip(
+        gpu.quantize_fp8(x, (1, 1), E4M3), float8_ref.quantize_fp8(x, (1, 1), E4M3), strict=True
+    ):
+        assert torch.equal(mine.float(), true.float())
+    gpu.quantize_fp8(x[:, 1:], (1, 1), E4M3)
+    launch.assert_called_once()
 
 
 def test_quantize_extremes():

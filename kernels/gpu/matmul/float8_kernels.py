@@ -19,10 +19,12 @@ from ..reduce.reduction_tiles import cdiv, power_of_2
 from .gemm_tiles import GROUP_OF_ROWS, place
 
 # Left to torch: float8 types that the GPU lacks (all before sm_89, all but fnuz types on gfx942),
-# blocks that registers do not hold, and scales that are not float32.
+# blocks that registers do not hold, more of them side by side than a grid has programs, and scales
+# that are not float32.
 
 _TILE = 2048  # elements that a program quantizes where each row has a scale
 _MOST = 16384  # elements of a block
+_ALONG = 65535  # programs along the second dim of a grid
 _LEAST_STEP, _STEP = 32, 128  # terms that the tensor core adds at a time
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _OPEN = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -82,10 +84,10 @@ def quantize_fp8(x: Tensor, block: Block, dtype: torch.dtype) -> tuple[Tensor, T
     high, wide = block
     tall, across = power_of_2(high), power_of_2(wide)
     known = x.dtype in _FLOATS and _known(x.device, dtype)
-    if not known or not x.numel() or tall * across > _MOST:
-        return reference.quantize_fp8(x, block, dtype)
     rows, columns = x.shape[-2:]
     row_blocks, column_blocks = cdiv(rows, high), cdiv(columns, wide)
+    if not known or not x.numel() or tall * across > _MOST or column_blocks > _ALONG:
+        return reference.quantize_fp8(x, block, dtype)
     batch = x.shape[:-2]
     values = torch.empty(x.shape, dtype=dtype, device=x.device)
     scales = torch.empty((*batch, row_blocks, column_blocks), dtype=torch.float32, device=x.device)
