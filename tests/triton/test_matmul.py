@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from triton_harness import assert_matches_reference, error, poisoned_memory
 
 from onefold.kernels import matmul_ref, select
-from onefold.kernels.gpu.matmul import gemm, gemm_config, gemm_operands, gemm_tma, gemv
+from onefold.kernels.gpu.matmul import (
+    gemm,
+    gemm_config,
+    gemm_operands,
+    gemm_tma,
+    gemv,
+    matmul_kernels,
+)
 from onefold.kernels.gpu.matmul.gemm_config import Tile
 from onefold.kernels.gpu.matmul.tile_cost import (
     Product,
@@ -85,6 +92,20 @@ def test_whole_numbers(dtype):
     a, b = (make(*shape, dtype=torch.int64).to(dtype) for shape in ((19, 35), (35, 18)))
     assert_same(matmul_ref.mm, a, b)
     assert_same(matmul_ref.mv, a, b[:, 0])
+
+
+def test_float8_is_rounded_once():
+    a, b = (torch.randn(5, 9).to(torch.float8_e4m3fn) for _ in "ab")
+    mine, true = matmul_kernels.matmul_nt(a, b), torch.matmul(a, b.t())
+    assert torch.equal(mine.float(), true.float())
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (4, 3, 2)], ids=str)
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.int32, torch.int8)])
+def test_operands_of_two_dtypes_are_refused(shape, dtypes):
+    a, b = torch.ones(2, 3, dtype=dtypes[0]), torch.ones(shape, dtype=dtypes[1])
+    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+        matmul_kernels.matmul(a, b)
 
 
 def test_what_torch_does():

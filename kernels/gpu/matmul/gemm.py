@@ -95,8 +95,9 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Epilogue = NOTHING)
 
 
 def left_out(x: Tensor) -> bool:
-    """Whether torch has the product, or the error: complex numbers and bools."""
-    return x.dtype.is_complex or x.dtype is torch.bool
+    """Whether torch has the product, or the error: complex numbers, bools and float8."""
+    dtype = x.dtype
+    return dtype.is_complex or dtype is torch.bool or (dtype.is_floating_point and x.itemsize == 1)
 
 
 def product(
@@ -109,6 +110,8 @@ def product(
     result, in row-major order; it may be that of the epilogue's `x`, of which each element is read
     before the one in its place is written.
     """
+    if a.dtype is not b.dtype:
+        return torch.matmul(a, b)  # torch's error
     if left_out(a):
         assert end is NOTHING and dtype is None and out is None, "torch's product has no epilogue"
         return torch.matmul(a, b)

@@ -57,7 +57,7 @@ def _form(rows: int, k: int, columns: bool) -> tuple[int, int, int, int]:
 
 def by_vector(x: Tensor, vector: Tensor | None) -> Tensor:
     """The (rows,) sums of x[r, k] * vector[k], or of x[r, k] without a vector."""
-    if vector is not None and left_out(x):
+    if vector is not None and (left_out(x) or x.dtype is not vector.dtype):
         return torch.mv(x, vector)
     rows, k = x.shape
     y = torch.empty(rows, dtype=x.dtype, device=x.device)

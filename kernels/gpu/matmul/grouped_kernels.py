@@ -21,7 +21,7 @@ from .gemm_config import DEEP, Tile, by_rule, kind_of
 from .gemm_operands import dense
 from .gemm_tiles import GROUP_OF_ROWS, forms_of_tile, place
 
-# Left to torch: complex numbers and bools, for which `left_out` says why.
+# Left to torch: complex numbers, bools and float8, for which `left_out` says why.
 
 _GROUP = tl.constexpr(GROUP_OF_ROWS)
 

@@ -10,8 +10,8 @@ from ... import matmul_ref as reference
 from .gemm import NOTHING, Epilogue, left_out, product
 from .gemv import by_vector
 
-# Left to torch: complex numbers, the error for bools, and a bias that is not a vector along the
-# outputs.
+# Left to torch: complex numbers, float8, the errors for bools and for operands of two dtypes, and a
+# bias that is not a vector along the outputs.
 
 
 mm = bmm = product
