@@ -1,5 +1,7 @@
 """Sums of products: each product is added to the sum in its memory, and is not rounded before."""
 
+from unittest import mock
+
 import pytest
 import torch
 from device_checks import DEVICE
@@ -85,6 +87,14 @@ def test_descriptors_need_aligned_rows_of_each_operand(k, suits, monkeypatch):
     p = gemm_operands.pair(a, b.t())
     y = torch.empty(2048, 2048)
     assert gemm_tma.suit(p, y, "half", Tile(128, 256, 64, 8, 3)) is suits
+
+
+@pytest.mark.parametrize(("major", "found"), [(8, 0), (9, 132), (10, 132), (12, 0)])
+def test_descriptors_are_for_gpus_with_room_for_tiles(major, found, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
+    properties = mock.Mock(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert gemm_tma.processors.__wrapped__(0) == found
 
 
 @pytest.mark.parametrize("shape", [(1, 1024), (2048, 1024), (2048, 0)], ids=str)

@@ -1,6 +1,6 @@
 """Persistent matrix products with TMA: one program per multiprocessor.
 
-For compute capability 9.0 and above. Source: the persistent matmul of Triton's tutorials.
+For compute capability 9 to 11. Source: the persistent matmul of Triton's tutorials.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _PACKED = tl.constexpr(not INTERPRETED)  # whether two numbers are rounded at on
 _WIDE = 8  # columns of tiles, from which on more rows are made together
 _MORE_ROWS = 32  # of tiles; on an H200 1% faster than `GROUP_OF_ROWS`
 _SHARED = 231424  # bytes that a program may share, but for a few for barriers
+_CAPABLE = range(9, 12)  # major compute capabilities; from 12 on programs share 99 KiB at most
 
 
 @triton.jit
@@ -129,8 +130,8 @@ def _persistent(
 
 @cache
 def processors(device: int) -> int:
-    """The number of multiprocessors of a device with TMA, else 0."""
-    if torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] < 9:
+    """The number of multiprocessors of a device with TMA and room for its tiles, else 0."""
+    if torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] not in _CAPABLE:
         return 0
     return torch.cuda.get_device_properties(device).multi_processor_count
 
