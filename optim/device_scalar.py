@@ -88,7 +88,7 @@ class Given(NamedTuple):
     def local(self, like: torch.Tensor, step: int | DeviceScalar = 0) -> LocalStep:
         """The same for local tensors like this one, at this step."""
         found = self.found_inf
-        count = step if isinstance(step, int) else step.on(like.device, torch.float32)
+        count = step if isinstance(step, int) else step.on(like.device)
         if found is None and self.scale is None and not isinstance(self.lr, torch.Tensor):
             return LocalStep(self.lr, count)
         return LocalStep(
