@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
@@ -11,7 +11,7 @@ from ..kernels.update_rule_ref import Numbers
 from .device_scalar import LocalStep
 from .full_state import full_for
 from .optimizer import Group, Params, Part, zeros_for
-from .rule_optimizer import RuleOptimizer
+from .rule_optimizer import RuleOptimizer, Stepped
 from .torch_options import accept
 
 
@@ -66,6 +66,14 @@ class Rprop(RuleOptimizer):
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "prev", "step_size")
+
+    def stepped(self, part: Part) -> Iterator[Stepped]:
+        """As the base has it; sizes of steps start as the rate of a step that is not skipped."""
+        started = [index for index, state in enumerate(part.states) if state]
+        if len(started) < len(part.states) and part.given.is_skipped():
+            part = part.only(started)
+        if part.params:
+            yield from super().stepped(part)
 
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         for param, state in zip(part.params, part.states, strict=True):

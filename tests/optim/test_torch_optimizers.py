@@ -251,6 +251,26 @@ def test_a_scaler_skips_a_step(name, world):
     )
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "LBFGS"])
+def test_numbers_under_a_scaler_are_torchs(name, world):
+    def run(lib):
+        start = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
+        w = lib.nn.Parameter(lib.tensor(start.tolist(), dtype=lib.float64))
+        optimizer = getattr(lib.optim, name)([w], lr=0.05)
+        device = {"device": "cpu"} if lib is torch else {}
+        scaler = lib.amp.GradScaler(**device, init_scale=8.0)
+        for factor in (np.inf, 1.0, -2.0, np.nan, 3.0, 0.5):
+            optimizer.zero_grad()
+            scaler.scale((w * w * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.param_groups[0]["lr"] *= 0.5
+        return w.detach().numpy()
+
+    limit = 1e-2 if name == "Muon" else 1e-13  # Muon computes in bfloat16
+    np.testing.assert_allclose(run(flow), run(torch), limit, limit)
+
+
 # Processes, with a parameter that only some of them have.
 
 
