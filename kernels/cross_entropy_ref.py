@@ -104,7 +104,9 @@ def cross_entropy_grad(
         dx = torch.zeros_like(x)
     else:
         dy = dy.to(lse.dtype)
-        every = dy * target_weights(target, weight, classes, x.dtype)
+        # where, not a product: dy may be infinite, where all targets of a mean are ignored.
+        counted = torch.where(target == classes.ignore_index, 0.0, dy)
+        every = counted * target_weights(target, weight, classes, x.dtype)
         dx = (x - lse.unsqueeze(dim)).exp_().mul_(every.unsqueeze(dim))
     index, inside = _place(target, classes, held)
     own = torch.where(inside, dy, 0.0) * (classes.smoothing - 1.0)

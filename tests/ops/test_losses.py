@@ -83,6 +83,19 @@ def test_all_targets_ignored_is_nan_as_in_torch():
     assert torch.isnan(value_of(names.cross_entropy(x, target)))
 
 
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)", "(P)"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_are_zeros_where_all_targets_are_ignored(layout, smoothing, weighted, world):
+    place = flow.placement("cpu", [0, 1])
+    everywhere = {"placement": place, "sbp": flow.sbp.broadcast}
+    x = flow.randn(3, 5, **everywhere).to_global(place, parse(layout)).requires_grad_()
+    target = flow.full((3,), -100, dtype=flow.int64, **everywhere)
+    weight = flow.rand(5, **everywhere) if weighted else None
+    names.cross_entropy(x, target, weight, label_smoothing=smoothing).backward()
+    assert not x.grad.numpy().any()
+
+
 @pytest.mark.parametrize("layout", ["(B)", "(S1)"])
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_a_target_that_is_no_class(layout, wrong):
@@ -119,6 +132,6 @@ def test_class_indices_of_int32(world, sbp):
     logits = flow.tensor(x, placement=place, sbp=sbp)
     short = flow.tensor(labels, dtype=flow.int32, placement=place, sbp=flow.sbp.split(0))
     for name in ("cross_entropy", "nll_loss"):
-        wanted = getattr(torch.nn.functional, name)(x, labels)
+        wanted = getattr(F, name)(x, labels)
         found = getattr(flow.nn.functional, name)(logits, short)
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
