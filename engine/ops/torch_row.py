@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -226,6 +227,21 @@ def _ctc_loss(
     )
 
 
+def _margin_loss(
+    function: LocalFunction,
+    sample_dims: int,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *rest: Any,
+    **named: Any,
+) -> torch.Tensor:
+    """Torch's form without data gives the loss of one sample a dim; a target has `sample_dims`."""
+    loss = function(input, target, *rest, **named)
+    assert isinstance(loss, torch.Tensor)
+    each = target.shape[: target.ndim - sample_dims]
+    return loss.reshape(each) if loss.is_meta and loss.ndim else loss
+
+
 def _view_as_complex(input: torch.Tensor) -> torch.Tensor:
     """Also of a shard whose pairs do not lie as numbers: how it lies is not the program's doing."""
     try:
@@ -242,6 +258,8 @@ _LOCAL: dict[str, LocalFunction] = {
     "ctc_loss": _ctc_loss,
     "embedding_bag": _embedding_bag,
     "fft.ihfft": _ihfft,
+    "multi_margin_loss": partial(_margin_loss, torch.nn.functional.multi_margin_loss, 0),
+    "multilabel_margin_loss": partial(_margin_loss, torch.nn.functional.multilabel_margin_loss, 1),
     "searchsorted": search_ref.searchsorted,
     "view_as_complex": _view_as_complex,
 }

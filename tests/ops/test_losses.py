@@ -96,6 +96,24 @@ def test_gradients_are_zeros_where_all_targets_are_ignored(layout, smoothing, we
     assert not x.grad.numpy().any()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_margin_loss"])
+def test_margin_losses_of_one_sample_without_a_batch(name, reduction, world):
+    labels = 2 if name == "multi_margin_loss" else [2, 0, -1, 1]
+    values = [0.3, -0.4, 0.2, 0.9]
+    theirs = torch.tensor(values, requires_grad=True)
+    wanted = getattr(F, name)(theirs, torch.tensor(labels), reduction=reduction)
+    wanted.backward()
+    place = flow.placement("cpu", [0, 1])
+    x = flow.tensor(values, placement=place, sbp=flow.sbp.broadcast).requires_grad_()
+    target = flow.tensor(labels, placement=place, sbp=flow.sbp.broadcast)
+    loss = getattr(names, name)(x, target, reduction=reduction)
+    assert loss.shape == wanted.shape
+    loss.backward()
+    np.testing.assert_allclose(loss.detach().numpy(), wanted.detach().numpy(), 1e-6)
+    np.testing.assert_allclose(x.grad.numpy(), theirs.grad.numpy(), 1e-6)
+
+
 @pytest.mark.parametrize("layout", ["(B)", "(S1)"])
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_a_target_that_is_no_class(layout, wrong):
