@@ -133,6 +133,7 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2).
 
+    As in torch, a mean of weighted losses is over their number, and not over the sum of weights.
     Raises OnefoldValueError unless delta is positive; see `mse_loss`.
     """
     check_reduction(reduction)
@@ -140,7 +141,8 @@ def huber_loss(
         raise OnefoldValueError(
             f"huber_loss does not support non-positive values for delta: {delta}"
         )
-    return _weighed(_huber(input, target, float(delta)), weight, reduction)
+    y = _huber(input, target, float(delta))
+    return reduced(y if weight is None else mul(y, weight), reduction)
 
 
 # Cross entropies of bits.

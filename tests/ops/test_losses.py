@@ -114,6 +114,18 @@ def test_margin_losses_of_one_sample_without_a_batch(name, reduction, world):
     np.testing.assert_allclose(x.grad.numpy(), theirs.grad.numpy(), 1e-6)
 
 
+@pytest.mark.parametrize("layout", ["(B)", "(S0)"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_weighted_huber_loss(reduction, layout, world):
+    tensors = [torch.linspace(0.1, 2.0, 12).roll(n).reshape(4, 3) for n in (0, 5, 7)]
+    x, target, weight = tensors
+    wanted = F.huber_loss(x, target, reduction, 0.5, weight)
+    how = {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(layout)}
+    ours = [flow.tensor(each, **how) for each in tensors]
+    found = names.huber_loss(*ours[:2], reduction, 0.5, ours[2])
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-6)
+
+
 @pytest.mark.parametrize("layout", ["(B)", "(S1)"])
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_a_target_that_is_no_class(layout, wrong):
