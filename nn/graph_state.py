@@ -229,7 +229,10 @@ def _numbered(
             if "exp_avg" in entry:
                 entry["step"] = int(entry.get("step", steps))
             wanted = optim.state_names({**own, **given})
-            if wanted is not None and set(wanted) != set(entry):
+            # What an option that was changed in training had kept is in the entry, too.
+            if wanted is not None and (
+                set(wanted) - set(entry) or (given is own and set(entry) - set(wanted))
+            ):
                 raise OnefoldRuntimeError(
                     f"{who} keeps {_suffixes(wanted)} of {paths[id(param)]}, but the given state "
                     f"has {_suffixes(entry)}; it is that of another optimizer"

@@ -296,6 +296,21 @@ def test_the_state_of_another_optimizer(world):
         other.load_state_dict(kept)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "option", "value"),
+    [("rmsprop", "momentum", 0.0), ("rmsprop", "centered", False), ("amsgrad", "amsgrad", False)],
+)
+def test_an_option_that_was_changed_in_training(optimizer, option, value, world):
+    graph = Train("dp", optimizer)
+    graph.steps(0, 2)
+    graph.optimizer.param_groups[0][option] = value
+    graph.steps(2, 4)
+    state = stored(graph.state_dict())
+    loaded = Train("tp", optimizer, seed=1)
+    loaded.load_state_dict(state)
+    np.testing.assert_allclose(loaded.steps(4, 6), graph.steps(4, 6), 1e-5)
+
+
 def test_two_optimizers(world):
     class Both(nn.Graph):
         def __init__(self, seed):
