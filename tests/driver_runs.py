@@ -44,7 +44,11 @@ CHUNK = 24  # samples of one task
 CALLS = 3  # the second traces, the third replays
 LIMIT = 600.0  # seconds for one task
 # torch computes these rows, and has them in no narrow dtype on the CPU.
-TORCH_HAS_NONE = ("not implemented for", "Low precision dtypes not supported")
+TORCH_HAS_NONE = (
+    "not implemented for",
+    "Low precision dtypes not supported",
+    "only supported for half",
+)
 _ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
 _NUMBERS = "single numbers on the device, so that nothing waits for them"
 _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
