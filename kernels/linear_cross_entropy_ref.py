@@ -69,7 +69,8 @@ def in_chunks(
     if count is not None:
         loss = loss / count
         if not divides_logits(x):
-            dx, dw = dx / count, dw / count
+            held = count.clamp(min=1)  # without targets the gradients are 0
+            dx, dw = dx / held, dw / held
     return loss.to(dtype or x.dtype), dx, dw.to(dtype or weight.dtype)
 
 

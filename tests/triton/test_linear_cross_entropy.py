@@ -79,8 +79,10 @@ def test_the_mean_of_many_rows_in_float16():
         torch.testing.assert_close(low_dw, dw, rtol=0.01, atol=2.0**-24)
 
 
-def test_the_mean_of_no_rows_has_gradients_of_zero():
-    x, w, target = torch.randn(5, 4), torch.randn(3, 4), torch.full((5,), -100)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_mean_of_no_rows_has_gradients_of_zero(dtype):
+    x, w = torch.randn(5, 4).to(dtype), torch.randn(3, 4).to(dtype)
+    target = torch.full((5,), -100)
     reference = linear_cross_entropy_ref.linear_cross_entropy_with_grads
     for function in (reference, select.triton_kernel(reference)):
         loss, dx, dw = function(x, w, target, torch.tensor(0), -100, None)

@@ -104,7 +104,7 @@ def test_float8_is_rounded_once():
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.int32, torch.int8)])
 def test_operands_of_two_dtypes_are_refused(shape, dtypes):
     a, b = torch.ones(2, 3, dtype=dtypes[0]), torch.ones(shape, dtype=dtypes[1])
-    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+    with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         matmul_kernels.matmul(a, b)
 
 

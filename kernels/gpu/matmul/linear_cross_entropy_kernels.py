@@ -49,7 +49,7 @@ def linear_cross_entropy_with_grads(
     chunks = _chunks(x, target)
     dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
     dw: Tensor | None = None
-    early, late = (count, None) if torchs.divides_logits(x) else (None, count)
+    early, late = (count, None) if torchs.divides_logits(x) else (None, _at_least_one(count))
     losses = []
     for number, ((rows, wanted), part) in enumerate(
         zip(chunks, dx.split(chunks[0][1].numel()), strict=True), 1
@@ -74,6 +74,13 @@ def _whole(losses: list[Tensor], count: Tensor | None, dtype: torch.dtype) -> Te
     loss = torch.empty((), dtype=dtype, device=exact.device)
     copy_into(loss, exact)
     return loss
+
+
+def _at_least_one(count: Tensor | None) -> Tensor | None:
+    """What gradients are divided by: without targets they are 0."""
+    clamp = of_torch(torch.clamp_min)
+    assert clamp is not None
+    return None if count is None else clamp(count, 1)
 
 
 def _divided(x: Tensor, count: Tensor | None) -> Tensor:
