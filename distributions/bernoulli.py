@@ -10,12 +10,12 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import one_of, probs_to_logits
+from .discrete import one_of
 from .exp_family import ExponentialFamily
-from .lazy_property import lazy_property
+from .success_probability import SuccessProbability
 
 
-class Bernoulli(ExponentialFamily):
+class Bernoulli(SuccessProbability, ExponentialFamily):
     """1 with probability `probs`, else 0; or of `logits`, log(p / (1 - p)). Give one of them.
 
     >>> import onefold as flow
@@ -37,16 +37,6 @@ class Bernoulli(ExponentialFamily):
         (value,) = broadcast_all(given)
         setattr(self, name, value)
         super().__init__(value.shape, validate_args=validate_args)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        """The probabilities of 1."""
-        return self.logits.sigmoid()
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p)), finite also where p is 0 or 1."""
-        return probs_to_logits(self.probs, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

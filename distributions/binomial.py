@@ -11,12 +11,11 @@ from ..errors import OnefoldNotImplementedError
 from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import logits_to_probs, one_of, probs_to_logits
-from .distribution import Distribution
-from .lazy_property import lazy_property
+from .discrete import one_of
+from .success_probability import SuccessProbability
 
 
-class Binomial(Distribution):
+class Binomial(SuccessProbability):
     """Numbers of successes in `total_count` trials, of chance `probs` each; or of `logits`.
 
     >>> import onefold as flow
@@ -47,16 +46,6 @@ class Binomial(Distribution):
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> constraints.Constraint:
         return constraints.integer_interval(0, self.total_count)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        """The probabilities of success."""
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p)), finite also where p is 0 or 1."""
-        return probs_to_logits(self.probs, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

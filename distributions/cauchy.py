@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
-from . import constraints
-from .broadcast_parameters import Parameter, broadcast_all
-from .distribution import Distribution
+from .location_scale import LocationScale
 
 
-class Cauchy(Distribution):
+class Cauchy(LocationScale):
     """Cauchy variables of medians `loc` and half widths at half maximum `scale` > 0.
 
     >>> import onefold as flow
@@ -20,22 +17,10 @@ class Cauchy(Distribution):
     tensor(0.7500)
     """
 
-    has_rsample = True
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-
-    def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
     @property
     def mean(self) -> Tensor:
         """NaN: there is none."""
         return tensor_ops.full_like(self.loc, math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

@@ -6,18 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-import torch
-
 from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import clamp_probs, logits_to_probs, one_of, probs_to_logits
+from .discrete import clamp_probs, logits_to_probs, one_of
 from .exp_family import ExponentialFamily
 from .lazy_property import lazy_property
+from .success_probability import SuccessProbability
 
 
-class ContinuousBernoulli(ExponentialFamily):
+class ContinuousBernoulli(SuccessProbability, ExponentialFamily):
     """Numbers in [0, 1] of density proportional to p^x (1 - p)^(1 - x), of `probs` or `logits`.
 
     Where p is inside of `lims`, around 1/2, expansions are used. Source: Loaiza-Ganem and
@@ -54,16 +53,6 @@ class ContinuousBernoulli(ExponentialFamily):
     def probs(self) -> Tensor:
         """p, which is neither 0 nor 1."""
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p))"""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @property
-    def param_shape(self) -> torch.Size:
-        """The shape of `probs` and `logits`."""
-        return self._batch_shape
 
     def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Where p is around 1/2, p with another value there, and log((1 - p) / p) of it."""

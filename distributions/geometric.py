@@ -10,12 +10,11 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import logits_to_probs, one_of, probs_to_logits
-from .distribution import Distribution
-from .lazy_property import lazy_property
+from .discrete import one_of
+from .success_probability import SuccessProbability
 
 
-class Geometric(Distribution):
+class Geometric(SuccessProbability):
     """Numbers of failures before the first success, of chance `probs` > 0; or of `logits`.
 
     >>> import onefold as flow
@@ -38,16 +37,6 @@ class Geometric(Distribution):
         super().__init__(value.shape, validate_args=validate_args)
         if name == "probs":
             self._check(name, value, value > 0, "greater than 0")
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        """The probabilities of success."""
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p)), finite also where p is 1."""
-        return probs_to_logits(self.probs, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

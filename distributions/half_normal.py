@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ..engine.tensor import Tensor, tensor_ops
-from . import constraints
-from .broadcast_parameters import Parameter, broadcast_all
-from .elementwise_transforms import AbsTransform
+from ..engine.tensor import Tensor
+from .folded import Folded
 from .normal import Normal
-from .transformed_distribution import TransformedDistribution
 
 
-class HalfNormal(TransformedDistribution):
+class HalfNormal(Folded):
     """Absolute values of normal variables of mean 0 and standard deviation `scale` > 0.
 
     >>> import onefold as flow
@@ -21,36 +18,12 @@ class HalfNormal(TransformedDistribution):
     tensor(0.7979)
     """
 
-    arg_constraints: ClassVar = {"scale": constraints.positive}
-    support = constraints.nonnegative
-
-    def __init__(self, scale: Parameter, validate_args: bool | None = None) -> None:
-        (self.scale,) = broadcast_all(scale)
-        super().__init__(Normal(0, self.scale, False), AbsTransform(), validate_args)
+    base: ClassVar = Normal
 
     @property
     def mean(self) -> Tensor:
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
-    def mode(self) -> Tensor:
-        return tensor_ops.zeros_like(self.scale)
-
-    @property
     def variance(self) -> Tensor:
         return self.scale.square() * (1 - 2 / math.pi)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value("log_prob", value)
-        found = self.base_dist.log_prob(value) + math.log(2)
-        return tensor_ops.where(value >= 0, found, -math.inf)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value("cdf", value)
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
-from . import constraints
-from .broadcast_parameters import Parameter, broadcast_all
-from .distribution import Distribution
+from .location_scale import LocationScale
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """Laplace variables of means `loc` and scales `scale` > 0.
 
     >>> import onefold as flow
     >>> Laplace(1.0, 2.0).variance
     tensor(8.)
     """
-
-    has_rsample = True
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-
-    def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 
@@ -14,11 +14,10 @@ from ..errors import OnefoldNotImplementedError
 from ..nn import functional as F
 from . import constraints
 from .binomial import Binomial
-from .categorical import Categorical
-from .distribution import Distribution
+from .category_vectors import CategoryVectors
 
 
-class Multinomial(Distribution):
+class Multinomial(CategoryVectors):
     """How often each of K categories is drawn, of `total_count` draws.
 
     `probs` of shape (..., K) need not sum to 1; or give `logits`.
@@ -27,8 +26,6 @@ class Multinomial(Distribution):
     >>> Multinomial(4, flow.tensor([1.0, 3.0])).mean
     tensor([1., 3.])
     """
-
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self,
@@ -40,32 +37,15 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise OnefoldNotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits, validate_args)
-        batch_shape, events = self._categorical.batch_shape, self._categorical.param_shape[-1:]
-        super().__init__(batch_shape, events, validate_args)
+        super().__init__(probs, logits, validate_args)
 
     def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
         new.total_count = self.total_count
-        new._categorical = self._categorical.expand(batch_shape)
+        super()._expand_others(new, batch_shape)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categories."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> torch.Size:
-        """The shape of `probs` and `logits`."""
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Tensor:

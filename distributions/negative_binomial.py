@@ -10,13 +10,12 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..nn import functional as F
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import logits_to_probs, one_of, probs_to_logits
-from .distribution import Distribution
-from .lazy_property import lazy_property
+from .discrete import one_of
 from .standard_gamma import standard_gamma
+from .success_probability import SuccessProbability
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(SuccessProbability):
     """Numbers of successes of chance `probs` < 1 before `total_count` > 0 failures; or of `logits`.
 
     >>> import onefold as flow
@@ -43,16 +42,6 @@ class NegativeBinomial(Distribution):
         self.total_count = count.type_as(value)
         setattr(self, name, value)
         super().__init__(value.shape, validate_args=validate_args)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        """The probabilities of success."""
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p)), finite also where p is 0."""
-        return probs_to_logits(self.probs, is_binary=True)
 
     @property
     def mean(self) -> Tensor:

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..engine.tensor import Tensor, tensor_ops
-from . import constraints
-from .broadcast_parameters import Parameter, broadcast_all
 from .exp_family import ExponentialFamily
+from .location_scale import LocationScale
 
 
-class Normal(ExponentialFamily):
+class Normal(LocationScale, ExponentialFamily):
     """Normal variables with means `loc` and standard deviations `scale` > 0.
 
     >>> import onefold as flow
     >>> Normal(0.0, 1.0).log_prob(flow.tensor(0.0))
     tensor(-0.9189)
     """
-
-    has_rsample = True
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-
-    def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def stddev(self) -> Tensor:

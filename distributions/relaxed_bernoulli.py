@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import torch
-
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .discrete import clamp_probs, logits_to_probs, one_of, probs_to_logits
-from .distribution import Distribution
+from .discrete import clamp_probs, one_of
 from .elementwise_transforms import SigmoidTransform
-from .lazy_property import lazy_property
+from .success_probability import SuccessProbability
 from .transformed_distribution import TransformedDistribution
 
 
-class LogitRelaxedBernoulli(Distribution):
+class LogitRelaxedBernoulli(SuccessProbability):
     """Logits of relaxed Bernoulli variables: logistic numbers around the logit, over `temperature`.
 
     Source: Maddison et al., "The concrete distribution" (2017).
@@ -46,21 +43,6 @@ class LogitRelaxedBernoulli(Distribution):
 
     def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
         new.temperature = self.temperature
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        """The probabilities of 1, if the temperature were 0."""
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        """log(p / (1 - p)), finite also where p is 0 or 1."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @property
-    def param_shape(self) -> torch.Size:
-        """The shape of `probs` and `logits`."""
-        return self._batch_shape
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Logistic numbers, log(u / (1 - u)), around the logits."""

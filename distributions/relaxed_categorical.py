@@ -6,18 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import torch
-
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
 from .broadcast_parameters import Parameter, broadcast_all
-from .categorical import Categorical
-from .distribution import Distribution
+from .category_vectors import CategoryVectors
 from .elementwise_transforms import ExpTransform
 from .transformed_distribution import TransformedDistribution
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(CategoryVectors):
     """Logarithms of relaxed one-hot vectors: log_softmax of (logits + Gumbel) / `temperature`.
 
     Source: Maddison et al., "The concrete distribution" (2017).
@@ -28,7 +25,6 @@ class ExpRelaxedCategorical(Distribution):
     """
 
     has_rsample = True
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector
 
     def __init__(
@@ -39,28 +35,11 @@ class ExpRelaxedCategorical(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         (self.temperature,) = broadcast_all(temperature)
-        self._categorical = Categorical(probs, logits, validate_args)
-        batch_shape, events = self._categorical.batch_shape, self._categorical.param_shape[-1:]
-        super().__init__(batch_shape, events, validate_args)
+        super().__init__(probs, logits, validate_args)
 
     def _expand_others(self, new: Self, batch_shape: Sequence[int]) -> None:
         new.temperature = self.temperature
-        new._categorical = self._categorical.expand(batch_shape)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categories, if the temperature were 0."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> torch.Size:
-        """The shape of `probs` and `logits`."""
-        return self._categorical.param_shape
+        super()._expand_others(new, batch_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """The logits with Gumbel noise, over the temperature, normalized."""
