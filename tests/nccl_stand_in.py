@@ -177,6 +177,37 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
 
 
+def _messages(
+    record: Record, real: Callable[[list[dist.P2POp]], list[Any]]
+) -> Callable[[list[dist.P2POp]], list[Any]]:
+    """What stands for `dist.batch_isend_irecv`."""
+
+    def batch_isend_irecv(ops: list[dist.P2POp]) -> list[Any]:
+        if _is_of_host():
+            for op in ops:
+                record.events.append(OfHost(tuple(sorted((record.rank, op.peer)))))
+            return list(real(ops))
+        group = ops[0].group
+        buffers = _Buffers(record, "messages", group, *[op.tensor for op in ops])
+        sends = tuple([(op.peer, op.tensor.nbytes) for op in ops if op.op is dist.isend])
+        recvs = tuple([(op.peer, op.tensor.nbytes) for op in ops if op.op is dist.irecv])
+        if record.rank in {peer for peer, _ in (*sends, *recvs)}:
+            record.refuse("a message to the own rank")
+        number = record.begin(group, sends=sends, recvs=recvs)
+        moved = [
+            dist.P2POp(
+                op.op,
+                buffers.send(op.tensor) if op.op is dist.isend else buffers.receive(op.tensor),
+                op.peer,
+                op.group,
+            )
+            for op in ops
+        ]
+        return [_Work(record, number, real(moved), buffers.end)]
+
+    return batch_isend_irecv
+
+
 def install(rank: int) -> Record:
     """Let this process communicate through the stand-in; what it will have done."""
     record = Record(rank)
@@ -239,33 +270,10 @@ def install(rank: int) -> Record:
         work = real["broadcast"](moved, src, group=group, async_op=True)
         return _Work(record, number, [work], buffers.end)
 
-    def batch_isend_irecv(ops: list[dist.P2POp]) -> list[Any]:
-        if _is_of_host():
-            for op in ops:
-                record.events.append(OfHost(tuple(sorted((record.rank, op.peer)))))
-            return list(real["batch_isend_irecv"](ops))
-        group = ops[0].group
-        buffers = _Buffers(record, "messages", group, *[op.tensor for op in ops])
-        sends = tuple([(op.peer, op.tensor.nbytes) for op in ops if op.op is dist.isend])
-        recvs = tuple([(op.peer, op.tensor.nbytes) for op in ops if op.op is dist.irecv])
-        if record.rank in {peer for peer, _ in (*sends, *recvs)}:
-            record.refuse("a message to the own rank")
-        number = record.begin(group, sends=sends, recvs=recvs)
-        moved = [
-            dist.P2POp(
-                op.op,
-                buffers.send(op.tensor) if op.op is dist.isend else buffers.receive(op.tensor),
-                op.peer,
-                op.group,
-            )
-            for op in ops
-        ]
-        return [_Work(record, number, real["batch_isend_irecv"](moved), buffers.end)]
-
     dist.all_reduce = on_host(real["all_reduce"], all_reduce)
     dist.broadcast = on_host(real["broadcast"], broadcast)
     dist.all_to_all_single = on_host(real["all_to_all_single"], all_to_all_single)
-    dist.batch_isend_irecv = batch_isend_irecv
+    dist.batch_isend_irecv = _messages(record, real["batch_isend_irecv"])
     collectives._all_gather = on_host(gather, all_gather)
     launched_steps._at_once = lambda step, rank: True  # as with NCCL
     return record
