@@ -238,8 +238,10 @@ class Tensor(TensorAttributes):
 
     @property
     def grad(self) -> Tensor | None:
-        edge = self.node or getattr(self, "_frozen_leaf", None)
-        return None if edge is None else edge.grad
+        node = self.node
+        if node is None:
+            node = getattr(self, "_frozen_leaf", None)
+        return None if node is None else node.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
