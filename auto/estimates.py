@@ -32,7 +32,7 @@ from .unit_costs import UnitCost, UnitCosts
 
 _HIDDEN = 0.5  # of communication beside computing, where a program has no stages
 _WEIGHTS = 0.5  # of a backward that is for the weights
-# Of what recomputing saves, where weights' gradients wait: they need what was made again.
+# Of what recomputing saves, where weights' gradients wait: they need what was recomputed.
 _SPLIT_SAVING = 1 / 3
 _MOVING = 2.0  # actions of each stage between a forward and its copy's end, and back
 _LATER = {"zb-h1": 1, "zb-h2": 2}  # by how many micro-batches weights' gradients wait on each mesh
@@ -94,10 +94,10 @@ class Estimator:
         meshes = self._meshes(c)
         recomputed: dict[str, Recomputation] = {}
         offloaded: list[str] = []
-        again = [0.0] * c.stages  # seconds that each stage computes again, for a micro-batch
-        again_comm = [0.0] * c.stages
+        recompute = [0.0] * c.stages  # seconds that each stage recomputes, for a micro-batch
+        recompute_comm = [0.0] * c.stages
         memory, least = [], []
-        certain = []  # seconds that each mesh computes again at least, for a micro-batch
+        certain = []  # seconds that each mesh recomputes at least, for a micro-batch
         for mesh in range(c.meshes):
             own = [at for at in range(c.stages) if meshes[at] == mesh]
             held = _held(c, mesh)
@@ -111,10 +111,10 @@ class Estimator:
             recomputed |= saving.recomputed
             for at in own:
                 done = [saving.recomputed[name] for name in parts[at] if name in saving.recomputed]
-                again[at] = sum(each.seconds for each in done)
+                recompute[at] = sum(each.seconds for each in done)
                 if c.schedule is None:
-                    again[at] += saving.copied(parts[at]) * copy_price(self.hardware)
-                again_comm[at] = sum(each.comm for each in done)
+                    recompute[at] += saving.copied(parts[at]) * copy_price(self.hardware)
+                recompute_comm[at] = sum(each.comm for each in done)
             flat = 2 * gradients if c.data > 1 and c.zero < 2 else gradients
             memory.append(int(max(saving.need, fixed + flat)))
             given = sum(min(u.kept, u.given) for at in own for u in stages[at].units)
@@ -131,7 +131,7 @@ class Estimator:
             steps = self._saving_steps(c, units) if staged and excess > 0 else ()
             certain.append(seconds_to_free(excess / held, steps))
         order = [name for part in parts for name in part]
-        seconds = self._seconds(c, stages, meshes, again, again_comm, costs)
+        seconds = self._seconds(c, stages, meshes, recompute, recompute_comm, costs)
         bound = self.bounds.bound(c, stages, meshes, certain, costs)
         heavy = sorted(range(c.meshes), key=lambda mesh: -memory[mesh])
         names = sorted(recomputed, key=order.index)
@@ -151,7 +151,7 @@ class Estimator:
         units: Mapping[str, UnitCost],
         budget: float,
     ) -> MemorySaving:
-        """What a mesh makes again or offloads, so that it fits with so many bytes beside it."""
+        """What a mesh recomputes or offloads, so that it fits with so many bytes beside it."""
         held, gathered = _held(c, mesh), _gathered(c, stages, own)
         beside += (held + _waiting(c, mesh)) * sum(stages[at].kept for at in own)
         need = beside + max(stages[at].working.with_gathered(gathered) for at in own)
@@ -164,7 +164,7 @@ class Estimator:
             saving.recompute(steps, budget, copy_price(self.hardware))
             saving.offload(self.hardware, budget)
         elif self.offloads:
-            # Schedules hide copies: what they cannot take is made again.
+            # Schedules hide copies: what they cannot take is recomputed.
             moving = _on_its_way(c)
             away = max(saving.held - moving, 0.0) * saving.room(self.hardware)
             saving.recompute(steps, budget + away)
@@ -251,8 +251,8 @@ class Estimator:
         c: Candidate,
         stages: Sequence[Stage],
         meshes: Sequence[int],
-        again: Sequence[float],
-        again_comm: Sequence[float],
+        recompute: Sequence[float],
+        recompute_comm: Sequence[float],
         costs: UnitCosts,
     ) -> float:
         """The expected seconds."""
@@ -260,9 +260,10 @@ class Estimator:
         works, ends = [], []
         for mesh in range(c.meshes):
             own = [at for at, its in enumerate(meshes) if its == mesh]
-            compute = sum(stages[at].forward + stages[at].backward + again[at] for at in own)
+            compute = sum(stages[at].forward + stages[at].backward + recompute[at] for at in own)
             comm = sum(
-                stages[at].forward_comm + stages[at].backward_comm + again_comm[at] for at in own
+                stages[at].forward_comm + stages[at].backward_comm + recompute_comm[at]
+                for at in own
             )
             often, once = self._over_data(c, [stages[at] for at in own], costs)
             if c.schedule is None:
@@ -278,7 +279,7 @@ class Estimator:
         first = range(c.meshes)  # stages; all meshes have one of them
         fills = [stages[at].forward + stages[at].forward_comm for at in first]
         backs = [
-            stages[at].backward + stages[at].backward_comm + again[at] + again_comm[at]
+            stages[at].backward + stages[at].backward_comm + recompute[at] + recompute_comm[at]
             for at in first
         ]
         hop = self.links.hop(c, stages)

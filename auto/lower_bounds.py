@@ -56,7 +56,7 @@ class Bounds:
         certain: Sequence[float],
         costs: UnitCosts,
     ) -> float:
-        """Seconds below which no plan is; `certain` are computed again for a micro-batch."""
+        """Seconds below which no plan is; `certain` are recomputed for a micro-batch."""
         if c.schedule is None:
             return self._unstaged(c, stages, certain[0], costs)
         # Ranks of a stage communicate along their axes in turn with computing, as the executor

@@ -1,4 +1,4 @@
-"""Memory saving: what the units of a mesh make again or keep on the host, until they fit."""
+"""Memory saving: what the units of a mesh recompute or keep on the host, until they fit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def saving_steps(units: Mapping[str, UnitCost]) -> list[SavingStep]:
 
 
 def seconds_to_free(nbytes: float, steps: Sequence[SavingStep]) -> float:
-    """The least seconds in which so many bytes are made again, if a part of a choice could be."""
+    """The least seconds in which so many bytes are recomputed, if a part of a choice could be."""
     seconds = 0.0
     for step in steps:
         share = min(max(nbytes, 0.0) / step.freed, 1.0)
@@ -55,7 +55,7 @@ def seconds_to_free(nbytes: float, steps: Sequence[SavingStep]) -> float:
 
 @dataclass(slots=True)
 class MemorySaving:
-    """What the units of a mesh make again in backward, and which of them wait on the host.
+    """What the units of a mesh recompute in backward, and which of them wait on the host.
 
     The mesh needs `need` bytes, and holds activations of `held` micro-batches.
     """

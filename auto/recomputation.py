@@ -1,7 +1,7 @@
-"""Recomputation: which activations of a module to save, and which to make again in backward.
+"""Recomputation: which activations of a module to save, and which to recompute in backward.
 
-At a price of memory each activation that backward needs is saved, or made again from others, which
-are saved or made again in turn. The cheapest choice is a minimum of sums over the steps and pairs
+At a price of memory each activation that backward needs is saved, or recomputed from others, which
+are saved or recomputed in turn. The cheapest choice is a minimum of sums over the steps and pairs
 of them, found exactly. The choices for all prices are the corners of the convex hull of seconds
 over bytes. Sources: Everett, "Generalized Lagrange multiplier method" (1963); Jain et al.,
 "Checkmate: breaking the memory wall with optimal tensor rematerialization" (2020).
@@ -21,13 +21,13 @@ from ..graph.layouts.elimination import Solver
 _WORTH = 0.02  # of the bytes: a choice that saves less than the one before it is left out
 _CLOSE = 1e-9  # relative: sums that differ by rounding alone
 # The states of a step in backward. Of what is saved, only what is read is kept: by backward itself,
-# or by steps that are done again, too.
-_ABSENT, _AGAIN, _SAVED, _SAVED_WHOLE = range(4)
+# or by steps that are recomputed, too.
+_ABSENT, _RECOMPUTED, _SAVED, _SAVED_WHOLE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What one step makes: what it takes to keep it, and to make it again."""
+    """What one step makes: the bytes to keep it, and the seconds to recompute it."""
 
     name: str  # as in `saved_activations`; "" for what cannot be saved
     nbytes: int  # of those results of the step that backward reads
@@ -49,8 +49,8 @@ class Recomputation:
 
     saved: tuple[str, ...]
     freed: int  # bytes that are not kept, of those that would be without a checkpoint
-    seconds: float  # that computing again takes
-    comm: float  # that communicating again takes
+    seconds: float  # of recomputing, without communication
+    comm: float  # of the communication that is repeated
 
     @property
     def time(self) -> float:
@@ -120,8 +120,8 @@ class _Choices:
         for number, each in enumerate(activations):
             for other in dict.fromkeys(each.reads):
                 apart = np.zeros((4, 4))
-                apart[_ABSENT, _AGAIN] = never
-                apart[_SAVED, _AGAIN] = never if other in each.reads_rest else 0.0
+                apart[_ABSENT, _RECOMPUTED] = never
+                apart[_SAVED, _RECOMPUTED] = never if other in each.reads_rest else 0.0
                 network.edge(other, number, apart)
         self.solver = Solver(network)
 
@@ -137,9 +137,9 @@ class _Choices:
         states = np.full(len(self.activations), _ABSENT, np.intp)
         for number in reversed(range(len(states))):
             each = self.activations[number]
-            if each.needed or states[number] == _AGAIN:
-                states[number] = _AGAIN
-                states[list(each.reads)] = _AGAIN
+            if each.needed or states[number] == _RECOMPUTED:
+                states[number] = _RECOMPUTED
+                states[list(each.reads)] = _RECOMPUTED
         return states
 
     def between(self, more: States, less: States) -> list[Recomputation]:
@@ -159,12 +159,12 @@ class _Choices:
     def choice(self, states: States) -> Recomputation:
         """What states of the steps stand for."""
         pairs = list(zip(self.activations, states.tolist(), strict=True))
-        again = [each for each, state in pairs if state == _AGAIN]
+        recomputed = [each for each, state in pairs if state == _RECOMPUTED]
         saved = [each for each, state in pairs if state >= _SAVED]
         kept = sum(each.nbytes for each in saved)
         kept += sum(each.rest for each, state in pairs if state == _SAVED_WHOLE)
-        comm = sum(each.comm for each in again)
-        seconds = sum(each.seconds for each in again) - comm
+        comm = sum(each.comm for each in recomputed)
+        seconds = sum(each.seconds for each in recomputed) - comm
         return Recomputation(tuple([each.name for each in saved]), self.whole - kept, seconds, comm)
 
 

@@ -20,11 +20,11 @@ class Working:
     most: int = 0
     at_weights: int = 0  # while weights are read, or their gradients made
 
-    def add(self, unit: UnitCost, made_again: int) -> None:
-        """Add a unit that makes so many bytes of its activations again."""
-        freed = unit.kept - made_again
-        self.most = max(self.most - freed, unit.working + made_again)
-        self.at_weights = max(self.at_weights - freed, unit.at_weights + made_again)
+    def add(self, unit: UnitCost, recomputed: int) -> None:
+        """Add a unit that recomputes so many bytes of its activations."""
+        freed = unit.kept - recomputed
+        self.most = max(self.most - freed, unit.working + recomputed)
+        self.at_weights = max(self.at_weights - freed, unit.at_weights + recomputed)
 
     def with_gathered(self, nbytes: float) -> float:
         """The most where whole weights and gradients, which ZeRO gathers, take so many bytes."""
@@ -46,7 +46,7 @@ class Stage:
     persistent: int = 0
     largest: int = 0  # of what units keep
     working: Working = field(default_factory=Working)
-    remaking: Working = field(default_factory=Working)  # where units make activations again
+    remaking: Working = field(default_factory=Working)  # where units recompute activations
 
     def add(self, unit: UnitCost) -> None:
         self.units.append(unit)

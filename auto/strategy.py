@@ -48,7 +48,7 @@ def style_of(sbp: Sbp) -> str:
 
 @dataclass(frozen=True)
 class Strategy:
-    """Stages, the axes of their meshes, micro-batches, and what is split, kept or made again.
+    """Stages, the axes of their meshes, micro-batches, and what is split, kept or recomputed.
 
     The ranks 0 to `size - 1` are meshes of `data` x `tensor` ranks, one after the other. A stage is
     the modules of one entry of `parts` on a mesh; with an interleaved schedule a mesh has several
@@ -67,7 +67,7 @@ class Strategy:
     micro_batches: int = 1
     schedule: str | None = None  # None: no stages, micro-batches one after the other
     zero: int = 0  # the stage of ZeRO
-    recomputed: tuple[str, ...] = ()  # the modules whose activations are made again in backward
+    recomputed: tuple[str, ...] = ()  # the modules whose activations backward recomputes
     saved: tuple[tuple[str, ...], ...] = ()  # of each of these, what it keeps all the same
     offloaded: tuple[str, ...] = ()  # the modules whose activations wait in host memory
     amp: str | None = None  # the dtype of mixed precision

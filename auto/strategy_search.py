@@ -40,7 +40,7 @@ _FASTER = 0.998  # of the estimated seconds: what gains less is not worth one ei
 _FIRST = 2  # simulations before estimates are trusted
 _MODULES = 64  # that are simulated before that, in smaller models
 _SEARCHED = 4  # candidates for which layouts inside a stage are searched
-_REPAIRS = 3  # times that a plan which misses the budget is made again
+_REPAIRS = 3  # times that a plan which misses the budget is replaced by a leaner one
 _NEAREST = 3  # plans that are compiled to say how much a model that does not fit needs
 _MORE = 2**6  # times as many ranks, up to which a model that does not fit is tried
 

@@ -1,4 +1,4 @@
-"""Unit activations: what the units of a model make in forward, and what making it again takes."""
+"""Unit activations: what the units of a model make in forward, and the time to recompute it."""
 
 from __future__ import annotations
 

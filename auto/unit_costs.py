@@ -169,7 +169,7 @@ class _Reading:
         parts: dict[tuple[str, bool], list[ProgramStep]] = {}
         for unit, step in self._placed(self.program.steps, first):
             if step.scope != UPDATE:
-                parts.setdefault((unit, step.backward or step.again > 0), []).append(step)
+                parts.setdefault((unit, step.backward or step.recomputation > 0), []).append(step)
         found = {}
         for unit in dict.fromkeys(unit for unit, _ in parts):
             both: list[float] = []
@@ -210,7 +210,7 @@ class _Reading:
         size: dict[int, int] = {}
         late: set[int] = set()
         for unit, step in self._placed(self.program.steps, first):
-            if step.backward or step.again:
+            if step.backward or step.recomputation:
                 late.update(roots.get(value.number, value.number) for value in step.reads())
                 continue
             for value in step.outputs:

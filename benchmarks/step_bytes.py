@@ -15,7 +15,7 @@ each kernel of its schedule reads and writes, by its own count (`get_read_write_
 each buffer once for a kernel, at most what its loop reads of it), with the results of attention,
 which that count leaves out. The schedule is for the CPU, since one for a GPU needs a GPU. Of the
 optimizer, which is not compiled, the least is taken: what ours reads and writes without the copies
-in bfloat16, which autocast makes again in each step.
+in bfloat16, which autocast repeats in each step.
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ R = TypeVar("R")
 
 
 class _Region:
-    """One call of a checkpointed function: it numbers what the tape saves, and makes it again."""
+    """One call of a checkpointed function: it numbers what the tape saves, and recomputes it."""
 
     def __init__(
         self, function: Function, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
         self.function = function
-        # Inside another checkpoint, the inputs are activations which that one makes again.
+        # Inside another checkpoint, the inputs are activations, which that one recomputes.
         self.args = [_held(arg) for arg in args]
         self.kwargs = {key: _held(value) for key, value in kwargs.items()}
         self.interpreter = interpreter.get_current()
@@ -40,7 +40,7 @@ class _Region:
 
     def unpack(self, number: int) -> Tensor:
         if number not in self.values:
-            self.run_again()
+            self.recompute()
         if number not in self.values:
             raise AutogradError(
                 "checkpoint: the function saved other tensors when it ran again than at first; it "
@@ -48,7 +48,7 @@ class _Region:
             )
         return self.values.pop(number)
 
-    def run_again(self) -> None:
+    def recompute(self) -> None:
         """Run the function once more, with the random numbers of the first time."""
         values: list[Tensor] = []
 
@@ -70,9 +70,9 @@ class _Region:
         autograd_tape.saved_hooks.push((keep, values.__getitem__))
         current = interpreter.get_current()
         mode = self.interpreter.repeated_under(current) if self.interpreter else current
-        repeats = current.repetition() if current else nullcontext()
+        recomputing = current.recomputing() if current else nullcontext()
         try:
-            with interpreter.grad_mode(True), repeats, interpreter.using(mode):
+            with interpreter.grad_mode(True), recomputing, interpreter.using(mode):
                 self.function(*args, **kwargs)
         finally:
             autograd_tape.saved_hooks.pop()

@@ -15,7 +15,7 @@ from itertools import chain
 from operator import call
 from typing import TypeAlias
 
-Change: TypeAlias = Callable[[], object]  # written in C, or one that may be made again
+Change: TypeAlias = Callable[[], object]  # written in C, or safe to repeat
 # Computes what changes, and changes nothing itself: it may run again after an interrupt.
 Write: TypeAlias = Callable[[], Iterable[Change]]
 

@@ -86,8 +86,8 @@ class Interpreter:
         """The block in which two gradients that arrived at an edge of the tape are added."""
         return nullcontext()
 
-    def repetition(self) -> AbstractContextManager[None]:
-        """The block in which a function runs again to make what was not kept."""
+    def recomputing(self) -> AbstractContextManager[None]:
+        """The block in which a checkpointed function runs again, for backward."""
         return nullcontext()
 
 

@@ -1,7 +1,7 @@
-"""Writes to views: the base takes the new value, and all views are made again from it.
+"""Writes to views: the base takes the new value, and all views are rebuilt from it.
 
 A write is passed up from the written tensor to its root base: each step computes the new value of
-its base. Then every view in use is made again from its changed base. Both directions are ordinary
+its base. Then every view in use is rebuilt from its changed base. Both directions are ordinary
 ops, so the tape and the capture of graphs record them. On the tape they are what CopySlices is in
 torch. Source: functionalization in PyTorch.
 """

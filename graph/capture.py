@@ -51,7 +51,7 @@ class SourceLocation:
     ranks: Placement | None = None  # the stage's
     backward: bool = False  # whether in the gradient of one of the module's ops
     of: int = 0  # there: the number of the value whose maker it is the gradient of
-    again: int = 0  # the number of the function that is run again, 0 for none
+    recomputation: int = 0  # the number of the checkpointed call that is recomputed, 0 for none
     checkpointed: bool = False  # whether inside a checkpointed module
     saved: SavedActivations | None = None  # what that one keeps, while it runs first
     offloaded: bool = False  # whether inside a module whose activations wait on the host
@@ -81,7 +81,7 @@ class Capture(CapturedValues):
         self._plans: dict[object, DispatchPlan] = {}
         self.where = SourceLocation()
         self.differentiated = ""  # the module of the op whose gradient was the last
-        self._repetitions = 0
+        self._recomputations = 0
 
     # Modules.
 
@@ -132,7 +132,7 @@ class Capture(CapturedValues):
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         there = replace(
             self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True,
-            offloaded=where.offloaded, saved=None if self.where.again else saved,
+            offloaded=where.offloaded, saved=None if self.where.recomputation else saved,
         )  # fmt: skip
         return self.within(there)
 
@@ -151,10 +151,12 @@ class Capture(CapturedValues):
         op = node.op if isinstance(node, Node) else None
         return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
-    def repetition(self) -> AbstractContextManager[None]:
-        self._repetitions += 1
-        again = replace(self.where, again=self._repetitions, backward=True, of=0, as_called=False)
-        return self.within(again)
+    def recomputing(self) -> AbstractContextManager[None]:
+        self._recomputations += 1
+        where = replace(
+            self.where, recomputation=self._recomputations, backward=True, of=0, as_called=False
+        )
+        return self.within(where)
 
     def start_backward(self, gradient: Tensor) -> Tensor:
         if self._loss_scale is None:
@@ -265,7 +267,7 @@ class Capture(CapturedValues):
             return slot
         where = self.where
         if value_in(slot) is None:
-            where = replace(where, again=0)  # a parameter's cast is kept, and shared
+            where = replace(where, recomputation=0)  # a parameter's cast is kept, and shared
         with self.within(where):
             return cast(slot, dtype)
 
@@ -289,8 +291,8 @@ class Capture(CapturedValues):
             value.scope, value.line = where.scope, line
         step = ProgramStep(
             name, origin, inputs, attrs, outputs, scope=where.scope, backward=where.backward,
-            again=where.again, offloaded=(True,) * len(outputs) if where.offloaded else (),
-            stage=where.stage, of=where.of, line=line, **rest,
+            recomputation=where.recomputation, stage=where.stage, of=where.of, line=line,
+            offloaded=(True,) * len(outputs) if where.offloaded else (), **rest,
         )  # fmt: skip
         if where.saved is not None and is_activation(step, self.variable_numbers):
             step = replace(step, saved=where.saved.has(where.scope, step.name))

@@ -250,7 +250,7 @@ class GraphModule:
 
     @property
     def activation_checkpointing(self) -> bool:
-        """Whether the module's activations are made again in the backward pass, not kept.
+        """Whether the module's activations are recomputed in the backward pass, not kept.
 
         Of checkpointed modules inside each other the outermost counts. Random numbers repeat, and
         buffers change once. Source: Chen et al., "Training deep nets with sublinear memory cost"

@@ -38,7 +38,8 @@ def _step(
 ) -> ProgramStep:
     return ProgramStep(
         origin, origin, given, (), (made,), run, scope=near.scope, backward=near.backward,
-        again=near.again, stage=near.stage, line=near.line, micro_batch=near.micro_batch, note=note,
+        recomputation=near.recomputation, stage=near.stage, line=near.line,
+        micro_batch=near.micro_batch, note=note,
     )  # fmt: skip
 
 

@@ -134,7 +134,7 @@ class ProgramStep:
     several: bool = False  # whether `run` returns one entry per output
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
-    again: int = 0  # which repetition of the module it is part of, in a checkpoint; 0: none
+    recomputation: int = 0  # the number of the recomputation, in a checkpoint; 0: none
     saved: bool = False  # whether what it makes is kept though its module is checkpointed
     # Of what it makes, whether the module keeps activations for backward on the host; (): nothing.
     offloaded: tuple[bool, ...] = ()

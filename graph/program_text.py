@@ -40,7 +40,7 @@ def operator(step: ProgramStep, with_line: bool = False) -> str:
     meta = (*step.outputs, *step.writes)[0].meta
     where = f"device={meta.device}" if meta.placement is None else f"placement={meta.placement}"
     more = f", stage={step.stage}" * (step.stage is not None) + ", backward" * step.backward
-    more += ", recomputed" * bool(step.again) + ", saved" * step.saved
+    more += ", recomputed" * bool(step.recomputation) + ", saved" * step.saved
     line = f", location=({step.line})" * with_line
     return f"(OPERATOR: {step.name}({', '.join(taken)}) -> ({made}), {where}{more}{line})"
 

@@ -30,7 +30,7 @@ class Draws:
     """The random calls of one program.
 
     A run takes as many ids from each generator as eager would, and every draw has the id that it
-    would have there; one that was made again with an earlier id (in a checkpoint) keeps to it.
+    would have there; one that was recomputed with an earlier id (in a checkpoint) keeps it.
     Dropout in a micro-batch takes the whole batch's id and knows its place in it, so that the
     masks do not depend on the number of micro-batches; other calls draw anew for each.
     """

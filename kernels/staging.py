@@ -54,7 +54,7 @@ def can_be_late(device: torch.device) -> bool:
 def copied_later(outside: Outside = nullcontext) -> Iterator[Later]:
     """The block in which `to_device` gives memory whose values are copied after it, by `fill`.
 
-    A stream capture cannot copy what the host has: the copy would be made again in each replay.
+    A stream capture cannot copy what the host has: the copy would be repeated in each replay.
     That memory is allocated `outside` of the capture: in its own, a replay would first write what
     was there before.
     """

@@ -1,6 +1,6 @@
 """Whether functions keep to the runtime scalars that they declare.
 
-In the interpreter each trace is made again with other numbers: it must stay the same.
+In the interpreter each function is traced again with other numbers: it must stay the same.
 """
 
 from math import inf, nan

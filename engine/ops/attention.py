@@ -70,7 +70,7 @@ class AttendsGrad(Op):
         return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
     def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
-        """With the scores, which it makes again: five products, not four."""
+        """With the scores, which it recomputes: five products, not four."""
         return 1.25 * share_of_pairs(required(inputs[2]).shape[-2], attrs)
 
 

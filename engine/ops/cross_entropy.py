@@ -230,7 +230,7 @@ class KeepingCrossEntropy(Op):
 
 @lru_cache(maxsize=1024)
 def _keeps_lse(x: Meta, on_triton: Callable[[str], bool]) -> bool:
-    """Whether backward uses the logarithms of sums again: torch's own kernels make them anew."""
+    """Whether backward reuses the logarithms of sums: torch's own kernels recompute them."""
     return x.is_floating and on_triton(x.device_type) and not is_split_along(x, _class_dim(x))
 
 

@@ -4,7 +4,7 @@ The gradient of a `TorchOp` computes forward again. Where that costs too much, a
 networks, an op derives from `KeepsGraph`: if a gradient will be needed, torch records forward on
 each shard. The record hangs on a ticket, a further output, which the tape keeps and gives to the
 op of the gradient. Without the record (the ticket was packed, boxed or used before, or second
-gradients are wanted) forward is computed again: a record saves time, no result depends on it.
+gradients are wanted) forward is recomputed: a record saves time, no result depends on it.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class CostGraph:
         for read, column in zip(node.reads, wanted, strict=True):
             if read is not None and column[0] is not None:
                 again = self.training.regather and read in self._variables
-                group = step.again, step.stage, again and _is_later(node)
+                group = step.recomputation, step.stage, again and _is_later(node)
                 self._readers.setdefault(read, {}).setdefault(group, []).append(
                     _Reader(number, column)
                 )
@@ -269,7 +269,7 @@ class CostGraph:
             if near is not None:
                 readers = self._readers.setdefault(flow.root(value), {})
                 reader = _Reader(self._fixed, self.tables.column([value.meta]))
-                readers.setdefault((near.again, near.stage, False), []).append(reader)
+                readers.setdefault((near.recomputation, near.stage, False), []).append(reader)
 
     def _join(self, number: int) -> None:
         """The edges between what makes a value and what reads it."""
@@ -321,7 +321,7 @@ class CostGraph:
 
 def _is_later(node: Node) -> bool:
     """Whether a node is part of backward, or of what is computed again for it."""
-    return node.step.backward or node.step.again > 0
+    return node.step.backward or node.step.recomputation > 0
 
 
 def _is_whole(column: Column) -> bool:

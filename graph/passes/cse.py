@@ -17,8 +17,8 @@ def eliminate_common(program: Program) -> Program:
     steps = []
     for step in program.steps:
         step = step.substitute(same)
-        # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
-        key = step.again, work_of(step)
+        # What a checkpoint recomputes must not be kept: nothing before it may stand for it.
+        key = step.recomputation, work_of(step)
         earlier = first.setdefault(key, step) if step.repeatable else step
         if earlier is step:
             steps.append(step)

@@ -149,7 +149,7 @@ class _ProgramWriter:
         value = self.values[number]
         if value.meta is meta:
             return value
-        key = value.number, meta, near.again, near.stage
+        key = value.number, meta, near.recomputation, near.stage
         if key not in self.laid:
             made = self.laid[key] = Value(next(self.numbers), meta)
             self.steps.append(replace(box(value, made, near), asked=is_boxing(near)))

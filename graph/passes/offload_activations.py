@@ -24,7 +24,7 @@ def offload_activations(program: Program) -> Program:
     backward. Its copy to the host begins after its last use in forward, and its memory is free when
     that should be done, at the latest where backward begins. It is copied back in time for its
     first use in backward, by the modelled times of the steps before (`copy_schedule.py`). Views of
-    it are made again there. What is wanted at the end, or needed again too soon, stays. No bit of a
+    it are recomputed there. What is wanted at the end, or needed again too soon, stays. No bit of a
     result changes: strides are kept, too.
 
     With stages this is done for the forward and backward of each. What is on its way when one ends,
@@ -56,8 +56,8 @@ def offload_activations(program: Program) -> Program:
             same = {value.number: there}
             for step in found.views_read(each):
                 new = tuple([Value(next(numbers), view.meta) for view in step.outputs])
-                again = replace(step.substitute(same), outputs=new, backward=True)
-                before[needed].append(again)
+                view_step = replace(step.substitute(same), outputs=new, backward=True)
+                before[needed].append(view_step)
                 same |= {old.number: view for old, view in zip(step.outputs, new, strict=True)}
             renamed[needed] |= same
     steps: list[ProgramStep] = []

@@ -58,12 +58,12 @@ def relaid(
 
 
 def together(a: ProgramStep, b: ProgramStep) -> bool:
-    """Whether two steps are in one stage and one repetition."""
-    return a.stage == b.stage and a.again == b.again
+    """Whether two steps are in one stage and one recomputation, or in none."""
+    return a.stage == b.stage and a.recomputation == b.recomputation
 
 
 def same_segment(a: ProgramStep, b: ProgramStep) -> bool:
-    """Whether two steps are in one stage, one repetition and one direction."""
+    """Whether two steps are in one stage, one recomputation and one direction."""
     return together(a, b) and a.backward == b.backward
 
 

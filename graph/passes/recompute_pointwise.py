@@ -1,4 +1,4 @@
-"""Recomputation: backward computes pointwise values again from what it reads anyway.
+"""Recomputation: backward recomputes pointwise values from what it reads anyway.
 
 Applies where Triton does the work, since the kernel that needs such a value then computes it from
 what it loads. Forward need not write the value, nor keep it until backward.
@@ -14,13 +14,13 @@ from .fuse_chains import refusal
 from .fusion_groups import is_pointwise
 from .pass_utils import together, uses
 
-MOST_AGAIN = 6  # steps that are done again for the sake of one value
+MAX_RECOMPUTED = 6  # steps that are repeated for the sake of one value
 
 
 def recompute_pointwise(program: Program) -> Program:
-    """The program in which steps of backward read values that are made again.
+    """The program in which steps of backward read values that are recomputed.
 
-    A value is made again if pointwise steps alone read it, in both directions, and if it follows by
+    A value is recomputed if pointwise steps alone read it, in both directions, and if it follows by
     a few pointwise steps from what backward reads. So a gated activation, and one that is written
     as several ops, keep the inputs that their gradient needs, and nothing else.
     """
@@ -28,13 +28,13 @@ def recompute_pointwise(program: Program) -> Program:
     for step in program.steps:
         if not step.backward and is_pointwise(step) and not refusal(step):
             found.add(step)
-    if not found.again:
+    if not found.values:
         return program
     clones = found.clones()
     steps: list[ProgramStep] = []
     for step in program.steps:
         if step.backward:
-            step = step.substitute(found.again)
+            step = step.substitute(found.values)
             _add_clones(step, clones, steps)
         steps.append(step)
     return replace(program, steps=steps)
@@ -53,10 +53,10 @@ def _add_clones(
 
 @dataclass(slots=True)
 class _Recomputed:
-    """The values that backward makes again, and the steps that it needs for them."""
+    """The values that backward recomputes, and the steps that it needs for them."""
 
     program: Program
-    again: dict[int, Value] = field(default_factory=dict)  # by number: the values made again
+    values: dict[int, Value] = field(default_factory=dict)  # by the number of the original
     _readers: dict[int, list[ProgramStep]] = field(default_factory=dict)  # by number
     # By number, the steps behind what backward reads that make a value which it may not read.
     _behind: dict[int, tuple[ProgramStep, ...]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Recomputed:
         self._wanted = frozenset(value.number for value in self.program.wanted())
 
     def add(self, step: ProgramStep) -> None:
-        """Note whether backward can make what a step makes, and whether it shall."""
+        """Note whether backward can recompute what a step makes, and whether it should."""
         made = step.outputs[0]
         before: dict[ProgramStep, None] = {}
         for value in step.reads():
@@ -81,33 +81,34 @@ class _Recomputed:
                 if value.number not in self._behind:
                     return
                 before.update(dict.fromkeys(self._behind[value.number]))
-        if len(before) >= MOST_AGAIN:
+        if len(before) >= MAX_RECOMPUTED:
             return
         self._behind[made.number] = (*before, step)
-        if self._shall_be_again(step):
+        if self._is_worthwhile(step):
             self._repeated.update(dict.fromkeys((*before, step)))
-            self.again[made.number] = made  # until all are known
+            self.values[made.number] = made  # until all are known
 
     def clones(self) -> dict[int, ProgramStep]:
         """By the number of what it makes, each step of backward that is new."""
         numbers = self.program.free_numbers()
-        self.again.clear()
+        self.values.clear()
         made = {}
         for step in self._repeated:
             (old,) = step.outputs
-            value = self.again[old.number] = Value(next(numbers), old.meta)
+            value = self.values[old.number] = Value(next(numbers), old.meta)
             value.scope, value.line = old.scope, old.line
             made[value.number] = replace(
-                step.substitute(self.again), outputs=(value,), backward=True
+                step.substitute(self.values), outputs=(value,), backward=True
             )
         return made
 
     def _is_read(self, value: Value, like: ProgramStep) -> bool:
-        """Whether backward reads a value in the stage and repetition of this step."""
+        """Whether backward reads a value in the stage and recomputation of this step."""
         readers = self._readers.get(value.number, ())
         return any(reader.backward and together(reader, like) for reader in readers)
 
-    def _shall_be_again(self, step: ProgramStep) -> bool:
+    def _is_worthwhile(self, step: ProgramStep) -> bool:
+        """Whether forward then need not keep what the step makes, nor write it."""
         (made,) = step.outputs
         readers = self._readers.get(made.number, [])
         return (

@@ -1,4 +1,4 @@
-"""Slopes behind batch norm: backward computes an activation again from the batch norm's input.
+"""Slopes behind batch norm: backward recomputes an activation from the batch norm's input.
 
 Applies where Triton does the work. The sums over channels and the gradient of the batch norm read
 that input anyway. Each then computes the activation's gradient for itself, which no kernel writes.
@@ -15,7 +15,7 @@ from ..ir import Program, ProgramStep, Value
 from .fuse_chains import on_triton, refusal
 from .fusion_groups import is_pointwise, lies_alike
 from .pass_utils import same_segment, together
-from .recompute_pointwise import MOST_AGAIN
+from .recompute_pointwise import MAX_RECOMPUTED
 
 
 def recompute_slopes(program: Program) -> Program:
@@ -77,12 +77,12 @@ class _Slopes:
     def _behind_all(
         self, maker: ProgramStep, x: Value, mean: Value
     ) -> tuple[ProgramStep, ...] | None:
-        """The steps of forward that are done again, so that few tensors but x are read."""
+        """The steps of forward that are repeated, so that few tensors but x are read."""
         found: dict[ProgramStep, None] = {}
         for value in maker.reads():
             behind = self._behind(value, x, mean, maker)
             found.update(dict.fromkeys(behind or ()))
-        return tuple(found) if 0 < len(found) < MOST_AGAIN else None
+        return tuple(found) if 0 < len(found) < MAX_RECOMPUTED else None
 
     def _behind(
         self, value: Value, x: Value, mean: Value, like: ProgramStep
@@ -104,16 +104,16 @@ class _Slopes:
         return (*found, maker)
 
     def _repeated(self, steps: tuple[ProgramStep, ...], reader: ProgramStep) -> list[ProgramStep]:
-        """The steps again, and the reader of the last of them."""
-        again: dict[int, Value] = {}
+        """The recomputed steps, and the reader of the last of them."""
+        recomputed: dict[int, Value] = {}
         made = []
         for step in steps:
             (old,) = step.outputs
             value = Value(next(self._numbers), old.meta)
             value.scope, value.line = old.scope, old.line
-            made.append(replace(step.substitute(again), outputs=(value,), backward=True))
-            again[old.number] = value
-        return [*made, reader.substitute(again)]
+            made.append(replace(step.substitute(recomputed), outputs=(value,), backward=True))
+            recomputed[old.number] = value
+        return [*made, reader.substitute(recomputed)]
 
 
 def _is_fusible(step: ProgramStep, like: ProgramStep) -> bool:

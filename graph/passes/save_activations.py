@@ -1,4 +1,4 @@
-"""Selective checkpointing: what a checkpointed module is to save is kept, not made again."""
+"""Selective checkpointing: what a checkpointed module is to save is kept, not recomputed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .cse import work_of
 def save_activations(program: Program) -> Program:
     """The program in which backward reads `saved_activations` of checkpointed modules.
 
-    Each step that a checkpoint repeats is found among those that ran first. Where the first one is
-    saved, its results take the place of the second one's, which nothing may need then. Source:
-    Korthikanti et al., "Reducing activation recomputation in large transformer models" (2022).
+    Each recomputed step is matched with the step of forward that did the same. If that step is
+    saved, its results replace the recomputed ones, which nothing may need then. Source: Korthikanti
+    et al., "Reducing activation recomputation in large transformer models" (2022).
     """
     if not any(step.saved for step in program.steps):
         return program
     draws = program.draws.numbers()
     first: dict[object, ProgramStep] = {}
-    same: dict[int, Value] = {}  # by the number of what is made again: what was made first
+    same: dict[int, Value] = {}  # by the number of what is recomputed: the first result
     saved: dict[int, Value] = {}  # of these, what is kept
     for step in program.steps:
         work = work_of(step.substitute(same), draws)
-        if not step.again:
+        if not step.recomputation:
             first.setdefault(work, step)
             continue
         earlier = first.get(work)

@@ -99,7 +99,7 @@ class _ParameterGatherer:
     def _group(self, step: ProgramStep) -> object:
         if self.keep:
             return _ALWAYS
-        return step.scope, step.stage, step.backward or step.again > 0
+        return step.scope, step.stage, step.backward or step.recomputation > 0
 
     def _is_view(self, step: ProgramStep) -> bool:
         reads = [value.number for value in step.reads()]
@@ -155,8 +155,8 @@ class _ParameterGatherer:
 def _placed(step: ProgramStep, user: ProgramStep) -> ProgramStep:
     """The step as a part of what `user` is part of."""
     return replace(
-        step, scope=user.scope, backward=user.backward, again=user.again, stage=user.stage,
-        line=user.line,
+        step, scope=user.scope, backward=user.backward, recomputation=user.recomputation,
+        stage=user.stage, line=user.line,
     )  # fmt: skip
 
 

@@ -214,6 +214,6 @@ def _kind(step: ProgramStep) -> str:
         return COMMUNICATION
     if step.origin is FETCH:
         return ACTIVATIONS
-    if step.scope == UPDATE or (step.backward and not step.again):
+    if step.scope == UPDATE or (step.backward and not step.recomputation):
         return GRADIENTS
     return ACTIVATIONS

@@ -28,7 +28,7 @@ class Amount:
     """How much is done: seconds one after the other, and what they are for."""
 
     seconds: float = 0.0
-    flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is computed again
+    flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is recomputed
     flop_again: float = 0.0
     moved: Communication = field(default_factory=Communication)  # by boxings
     copied: float = 0.0  # seconds of copies to the host and back beside the steps
@@ -43,10 +43,10 @@ class Amount:
         self.copied += other.copied
         self.stalled += other.stalled
 
-    def compute(self, cost: Cost, again: bool) -> None:
-        """Add a step; `again` says whether it is a repetition, of a checkpoint."""
+    def compute(self, cost: Cost, recomputed: bool) -> None:
+        """Add a step; `recomputed` says whether a checkpoint repeats it."""
         self.seconds += cost.seconds
-        if again:
+        if recomputed:
             self.flop_again += cost.flop
         elif cost.flop:
             self.flop[cost.dtype] += int(cost.flop)
@@ -188,7 +188,7 @@ class Tasks:
                     since = 0.0
                 continue
             cost = costs.of(step)
-            found.compute(cost, bool(step.again))
+            found.compute(cost, bool(step.recomputation))
             since += cost.seconds
             if step.name in OF_ALL:
                 found.communicate(self.number_of_all())

@@ -59,7 +59,9 @@ def is_backward(program: Program) -> list[bool]:
     late: set[int] = set()
     found = []
     for step in program.steps:
-        is_late = step.backward or step.again > 0 or any(v.number in late for v in step.reads())
+        is_late = (
+            step.backward or step.recomputation > 0 or any(v.number in late for v in step.reads())
+        )
         found.append(is_late)
         if is_late:
             late.update(value.number for value in step.outputs)
@@ -127,7 +129,7 @@ def _gradients(
                 stage = stages[maker]
         elif stage is None:
             came = [s for s in map(stage_of, step.reads()) if s is not None]
-            stage = (max if step.again else min)(came, default=_stage_on(ranks, step) or 0)
+            stage = (max if step.recomputation else min)(came, default=_stage_on(ranks, step) or 0)
         stages[index] = stage
 
 

@@ -155,7 +155,7 @@ def test_graphs_keep_and_repeat_what_a_choice_says(name):
     for choice in choices:
         program = compiled(recomputed=("blocks.0",), saved=(choice.saved,))
         assert plain - bytes_kept(program) == choice.freed
-        assert any(step.again for step in program.steps)
+        assert any(step.recomputation for step in program.steps)
 
 
 # What a mesh saves.
@@ -163,7 +163,7 @@ def test_graphs_keep_and_repeat_what_a_choice_says(name):
 
 @settings(max_examples=100)
 @given(st.lists(lists_of_activations(), min_size=1, max_size=4), st.integers(1, 3), st.data())
-def test_no_more_is_made_again_than_must_be(lists, held, data):
+def test_no_more_is_recomputed_than_necessary(lists, held, data):
     kept = [sum(each.nbytes for each in activations) for activations in lists]
     units = {
         f"unit {number}": UnitCost(kept=nbytes, activations=activations)
@@ -189,7 +189,7 @@ def test_no_more_is_made_again_than_must_be(lists, held, data):
         )
 
 
-def test_a_price_limits_what_is_made_again():
+def test_a_price_limits_what_is_recomputed():
     activations = (
         Activation("cheap", 10, 0, 1.0, 0.0, ()),
         Activation("dear", 10, 0, 100.0, 0.0, ()),

@@ -198,7 +198,7 @@ def test_float16_is_the_default_dtype(world):
 def test_checkpointing_changes_no_bit(dtype, world):
     graph, losses = trained(Gpt, {}, dtype, checkpointed=True)
     assert losses == trained(Gpt, {}, dtype)[1]
-    assert any(step.again for step in graph.program.steps)
+    assert any(step.recomputation for step in graph.program.steps)
 
 
 def test_a_parameter_is_cast_once(world):

@@ -1,4 +1,4 @@
-"""Checkpointed modules of a graph: eager's bits, their activations made again instead of kept."""
+"""Checkpointed modules of a graph: eager's bits, their activations recomputed instead of kept."""
 
 import pytest
 from block_training import (
@@ -32,7 +32,7 @@ def test_training_is_eagers_bit_for_bit(layout, world):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_activations_are_made_again_not_kept(layout, world):
+def test_activations_are_recomputed_not_kept(layout, world):
     where, of_input = LAYOUTS[layout]
     x = data(of_input, 0)
     kept = []
@@ -40,7 +40,7 @@ def test_activations_are_made_again_not_kept(layout, world):
         graph = Train(model)
         graph(x)
         kept.append(bytes_kept(graph.program))
-        again = [step for step in graph.program.steps if step.again]
+        again = [step for step in graph.program.steps if step.recomputation]
     assert kept[1] < kept[0] / 2
     assert {step.name for step in again} >= {"linear", "gelu", "layer_norm"}
     assert {step.scope for step in again} >= {"model.blocks.0.up", "model.blocks.2.norm"}
@@ -55,8 +55,8 @@ def test_only_the_outermost_checkpoint_counts(world):
     graph = Train(model)
     assert graph_training(graph, [x] * 2) == wanted
     steps = graph.program.steps
-    assert {step.again for step in steps} == {0, 1}  # all in one repetition
-    assert sum(step.again == 1 and step.name == "gelu" for step in steps) == 3
+    assert {step.recomputation for step in steps} == {0, 1}  # all in one recomputation
+    assert sum(step.recomputation == 1 and step.name == "gelu" for step in steps) == 3
 
 
 def test_a_buffer_that_forward_reads_and_changes_is_read_as_it_was(world):
@@ -100,7 +100,7 @@ def test_the_setting_counts_from_the_next_call(world):
     for mode in (False, True, False):
         view.activation_checkpointing = mode
         graph(x)
-        found.append(any(step.again for step in graph.program.steps))
+        found.append(any(step.recomputation for step in graph.program.steps))
     assert found == [False, True, False]
     assert view.activation_checkpointing is False
 
@@ -142,7 +142,7 @@ def test_the_profiler_hands_module_calls_on(world):
 
     graph = Watched(checkpoint_blocks(made()))
     assert graph_training(graph, [x]) == eager_training(made(), [x])
-    assert any(step.again for step in graph.program.steps)
+    assert any(step.recomputation for step in graph.program.steps)
 
 
 @pytest.mark.parametrize("value", [1, None, "yes"])

@@ -84,14 +84,14 @@ CASES = [
 def seconds(graph):
     """The modelled time of all ops and boxing; a boxing counts once for all that want a layout."""
     wants = {
-        (number, meta, node.step.again, node.step.stage)
+        (number, meta, node.step.recomputation, node.step.stage)
         for node in graph.nodes
         for number, meta in zip(node.reads, node.wanted, strict=True)
         if number is not None and meta is not None
     }
     for value in graph.program.wanted():
         near = graph.near(value)
-        wants.add((graph.root(value), value.meta, near.again, near.stage))
+        wants.add((graph.root(value), value.meta, near.recomputation, near.stage))
     boxings = sum(time(graph.meta[number], meta) for number, meta, *_ in wants)
     return boxings + sum(node.form.time for node in graph.nodes)
 

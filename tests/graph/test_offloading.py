@@ -159,7 +159,7 @@ def test_copies_are_waited_for_in_the_order_in_which_they_begin(module):
         assert len(begun) > 5 and begun == [read for read, _ in numbers[wait]]
 
 
-def test_views_are_made_again_of_what_is_fetched():
+def test_views_of_what_is_fetched_are_recomputed():
     class Heads(nn.Module):
         def __init__(self):
             super().__init__()

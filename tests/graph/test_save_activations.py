@@ -1,4 +1,4 @@
-"""Selective checkpointing: eager's bits whatever is saved, and what is saved is not made again."""
+"""Selective checkpointing: eager's bits whatever is saved, and what is saved is not recomputed."""
 
 import pytest
 from block_training import (
@@ -36,9 +36,11 @@ def steps_of(graph, block):
     return [step for step in graph.program.steps if step.scope.startswith(f"model.blocks.{block}")]
 
 
-def made_again(graph, block=1):
+def recomputed(graph, block=1):
     names = ActivationNames(f"model.blocks.{block}")
-    return [names.name(step.scope, step.name) for step in steps_of(graph, block) if step.again]
+    return [
+        names.name(step.scope, step.name) for step in steps_of(graph, block) if step.recomputation
+    ]
 
 
 @settings(max_examples=25)
@@ -48,16 +50,16 @@ def test_training_is_eagers_bit_for_bit(layout, names):
     inputs = [data(of_input, number) for number in range(2)]
     graph = Train(saving(made(where), sorted(names)))
     assert graph_training(graph, inputs) == eager_training(made(where), inputs)
-    assert names.isdisjoint(made_again(graph))
+    assert names.isdisjoint(recomputed(graph))
 
 
-def test_what_is_saved_is_kept_and_what_it_was_made_of_is_not_made_again(world):
+def test_what_is_saved_is_kept_and_what_it_was_made_of_is_not_recomputed(world):
     x = data({}, 0)
     found = {}
     for names in [(), ("norm.layer_norm",), ("up.linear",), ("*.linear", "gelu"), NEEDED]:
         graph = Train(saving(made(), names))
         graph(x)
-        found[names] = bytes_kept(graph.program), made_again(graph)
+        found[names] = bytes_kept(graph.program), recomputed(graph)
     plain = Train(made())
     plain(x)
     assert found[()][1] == list(NEEDED)
@@ -93,8 +95,8 @@ def test_a_module_that_is_called_twice_saves_in_both_calls(world):
     flow.manual_seed(2)
     graph = Train(saving(Twice(), ["up.linear", "dropout*"]))
     assert graph_training(graph, [x] * 2) == wanted
-    assert sum(step.name == "gelu" for step in steps_of(graph, 0) if step.again) == 2
-    assert not any(step.name == "linear" for step in steps_of(graph, 0) if step.again)
+    assert sum(step.name == "gelu" for step in steps_of(graph, 0) if step.recomputation) == 2
+    assert not any(step.name == "linear" for step in steps_of(graph, 0) if step.recomputation)
 
 
 def test_several_results_of_one_name_are_numbered(world):
@@ -126,7 +128,7 @@ def test_several_results_of_one_name_are_numbered(world):
     for names, again in made.items():
         graph = Train(saving(Model(), names))
         assert graph_training(graph, [x]) == wanted
-        assert [step.name for step in steps_of(graph, 0) if step.again] == again
+        assert [step.name for step in steps_of(graph, 0) if step.recomputation] == again
 
 
 def test_names_that_stand_for_nothing():
@@ -150,7 +152,7 @@ def test_without_a_checkpoint_or_inside_another_one_it_changes_nothing(world):
         block.to(nn.graph.GraphModule).activation_checkpointing = False
     graph = Train(model)
     graph(x)
-    assert not any(step.saved or step.again for step in graph.program.steps)
+    assert not any(step.saved or step.recomputation for step in graph.program.steps)
     saving(model, ["up.linear"])
     model.to(nn.graph.GraphModule).activation_checkpointing = True
     graph(x)
