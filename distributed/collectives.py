@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import CommError
 from .connection import Connection, Group
 from .json_values import decode, encode, to_text
-from .rank_check import Said, agree, form
+from .rank_check import CollectiveCall, agree, form
 from .wait import begin, current_op, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .world import world
@@ -42,16 +42,16 @@ def _start_collective(
 
     `what` is all that must be equal, and `text` says it in words.
     """
-    return _begin(link, ranks, (what, ranks), lambda: Said(text(), ranks))
+    return _begin(link, ranks, (what, ranks), lambda: CollectiveCall(text(), ranks))
 
 
 def _begin(
-    link: Connection, ranks: tuple[int, ...], what: Hashable, said: Callable[[], Said]
+    link: Connection, ranks: tuple[int, ...], what: Hashable, describe: Callable[[], CollectiveCall]
 ) -> Group:
     group = link.group(ranks)
     if not current_op.captured:
         group.counter.seq += 1
-        agree(link, group.counter, what, said)
+        agree(link, group.counter, what, describe)
     return group
 
 
@@ -181,12 +181,12 @@ def _exchange(
 ) -> Callable[[], list[Tensor]]:
     dtype, device = sends[0].dtype, sends[0].device
 
-    def said() -> Said:
+    def describe() -> CollectiveCall:
         outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
         ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
-        return Said(kind, ranks, outs, ins, decided=forms is not None)
+        return CollectiveCall(kind, ranks, outs, ins, decided=forms is not None)
 
-    group = _begin(link, ranks, (kind, dtype, forms, ranks), said)
+    group = _begin(link, ranks, (kind, dtype, forms, ranks), describe)
     count, me = len(ranks), group.me
     # Pieces travel in the order of the sorted group.
     seated: list[Tensor] = [sends[me]] * count
@@ -249,7 +249,7 @@ def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
     """
     data = torch.frombuffer(bytearray(to_text(encode(obj)).encode()), dtype=torch.uint8)
     sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
-    # Members have just told the sizes.
+    # Members have just exchanged the sizes.
     pieces = _gather(data, ranks, [(int(size),) for size in sizes], "objects")()
     return [read_object(piece) for piece in pieces]
 

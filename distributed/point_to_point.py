@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .connection import Connection
 from .pending import Counter, Pending
-from .rank_check import Said, agree_on_messages, form
+from .rank_check import CollectiveCall, agree_on_messages, form
 from .wait import current_op, stage, wait_for
 from .wire_format import from_bytes, size_in_bytes, to_bytes
 from .world import world
@@ -138,11 +138,11 @@ def _agree(
     )
     what = ("transfer", outs, ins) if link.rank < peer else ("transfer", ins, outs)
 
-    def said() -> Said:
+    def describe() -> CollectiveCall:
         forms = [
             [f"{form(shape, dtype)} on {device}" for shape, dtype, device in each]
             for each in (outs, ins)
         ]
-        return Said("transfer", sends={peer: forms[0]}, recvs={peer: forms[1]})
+        return CollectiveCall("transfer", sends={peer: forms[0]}, recvs={peer: forms[1]})
 
-    agree_on_messages(link, counter, what, said)
+    agree_on_messages(link, counter, what, describe)

@@ -9,7 +9,7 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import comm, nn
-from onefold.distributed import collectives, told_checksum, transfer
+from onefold.distributed import collectives, posted_checksum, transfer
 from onefold.distributed.world import world as this_world
 from onefold.errors import OnefoldError, RankMismatch
 
@@ -160,7 +160,7 @@ def found(case):
 
 @pytest.mark.parametrize("env", [{}, CHECK], ids=["default", "check"])
 def test_each_divergence_is_named_on_both_ranks(env, monkeypatch):
-    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.3)
+    monkeypatch.setattr(posted_checksum, "_PATIENCE", 0.3)
     train()  # in this process, so that nothing is imported later
 
     def program():
@@ -223,7 +223,7 @@ def test_check_compares_the_programs_of_graphs():
 
 @pytest.mark.parametrize("env", [{}, CHECK], ids=["default", "check"])
 def test_a_step_that_differs_after_many_that_did_not(env, monkeypatch):
-    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.3)
+    monkeypatch.setattr(posted_checksum, "_PATIENCE", 0.3)
 
     def program():
         try:
@@ -330,7 +330,7 @@ def test_parameters_may_differ_by_rounding():
 
 def test_a_message_of_another_size_after_expected_ones_is_an_error_on_both(monkeypatch):
     """Not by the back end, which would end the process that receives more than it expects."""
-    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.3)
+    monkeypatch.setattr(posted_checksum, "_PATIENCE", 0.3)
 
     def program(changed):
         rank, texts = this_world().rank, []

@@ -4,7 +4,7 @@ import pytest
 import torch
 from launched import run_ranks
 
-from onefold.distributed import collectives as c, current_op, told_checksum, transfer
+from onefold.distributed import collectives as c, current_op, posted_checksum, transfer
 from onefold.distributed.rank_check import form
 from onefold.distributed.world import world
 from onefold.errors import RankMismatch
@@ -143,7 +143,7 @@ def test_another_origin_after_many_that_were_equal(n):
 
 
 def test_something_else_at_any_place_among_those_that_are_told_together(monkeypatch):
-    monkeypatch.setattr(told_checksum, "_PATIENCE", 0.05)
+    monkeypatch.setattr(posted_checksum, "_PATIENCE", 0.05)
 
     def program():
         texts = []

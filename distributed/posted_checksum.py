@@ -1,4 +1,4 @@
-"""Ranks tell each other, by a checksum in the store, what they are about to do."""
+"""Posted checksums: ranks compare what they are about to do by sums in the key-value store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .wait import current_op
 
 # How long a rank waits for others to compare before it asks where they are; then twice as long.
 _PATIENCE = 2.0
-# A key of the store counts ranks in its high bits, and adds up their numbers below.
+# A key of the store counts ranks in its high bits, and adds up their checksums below.
 _NUMBER_BYTES = 4
 _COUNTED_FROM = 47
 _LATE = b"late"  # the verdict of a rank that waited too long
@@ -24,61 +24,62 @@ ADVICE = (
 )
 
 
-class Told(NamedTuple):
-    """What a rank has told the others by a checksum, and whether they all said the same."""
+class PostedChecksum(NamedTuple):
+    """The checksum that a rank posted, and whether those of all ranks are equal."""
 
     counter: Counter  # as it was then
     key: str
     number: int
-    same: bool | None  # None: some had not told theirs
+    same: bool | None  # None: some ranks had not posted theirs
 
     @property
     def verdict(self) -> str:
-        """The key under which the last to tell says whether all are the same."""
+        """The key under which the last rank writes whether all are equal."""
         return f"{self.key}/same"
 
     def judge(self, total: int) -> bool | None:
-        """Whether all said the same, if a sum has what each of them told."""
+        """Whether all are equal, given the sum so far; None while ranks are missing."""
         count = len(self.counter.ranks)
         if total >> _COUNTED_FROM != count:
             return None
         return total - (count << _COUNTED_FROM) == count * self.number
 
 
-def tell(link: Connection, counter: Counter, kind: str, text: str) -> Told:
-    """Tell the other ranks of a counter what this one says, without waiting for theirs.
+def post_checksum(link: Connection, counter: Counter, kind: str, text: str) -> PostedChecksum:
+    """Post the checksum of a text for the other ranks of a counter, without waiting for theirs.
 
-    `kind` is the collective that errors name. Asks the store twice, however many ranks there are.
+    `kind` is the collective that errors name. Takes two requests to the store, however many ranks
+    there are.
     """
     digest = blake2b(text.encode(), digest_size=_NUMBER_BYTES).digest()
     number = int.from_bytes(digest, "big")
-    told = Told(replace(counter), f"agree/{counter.key}/{counter.seq}", number, None)
+    posted = PostedChecksum(replace(counter), f"agree/{counter.key}/{counter.seq}", number, None)
 
-    def post() -> Told:
-        same = told.judge(link.store.add(told.key, (1 << _COUNTED_FROM) + number))
+    def post() -> PostedChecksum:
+        same = posted.judge(link.store.add(posted.key, (1 << _COUNTED_FROM) + number))
         if same is not None:
-            if link.store.compare_set(told.verdict, "", str(same)) == _LATE:
-                raise RuntimeError("a peer did not wait any longer")
-            # All have come here, so all have looked at the one before.
+            if link.store.compare_set(posted.verdict, "", str(same)) == _LATE:
+                raise RuntimeError("a peer has stopped waiting")
+            # Every rank has posted this one, so every rank has read the one before.
             for old in link.compared_keys.get(counter.key, ()):
                 link.store.delete_key(old)
-        link.compared_keys[counter.key] = (told.key, told.verdict)
-        return told._replace(same=same)
+        link.compared_keys[counter.key] = (posted.key, posted.verdict)
+        return posted._replace(same=same)
 
-    return link.meet(Pending(kind, current_op.name, (told.counter,)), post)
+    return link.meet(Pending(kind, current_op.name, (posted.counter,)), post)
 
 
-def answer(link: Connection, kind: str, told: Told) -> bool:
-    """Whether every rank says what this one told; waits for those that have not come so far."""
-    if told.same is not None:
-        return told.same
-    pending = Pending(kind, current_op.name, (told.counter,))
+def all_equal(link: Connection, kind: str, posted: PostedChecksum) -> bool:
+    """Whether all ranks posted the same checksum; waits for those that have not yet."""
+    if posted.same is not None:
+        return posted.same
+    pending = Pending(kind, current_op.name, (posted.counter,))
 
     def ask() -> bool:
-        same = told.judge(link.store.add(told.key, 0))
+        same = posted.judge(link.store.add(posted.key, 0))
         if same is None:
-            _wait(link, told, pending)
-            found = link.store.get(told.verdict)
+            _wait(link, posted, pending)
+            found = link.store.get(posted.verdict)
             if found == _LATE:
                 raise RuntimeError("timed out")
             same = found == b"True"
@@ -91,9 +92,9 @@ def answer(link: Connection, kind: str, told: Told) -> bool:
         raise
 
 
-def _wait(link: Connection, told: Told, pending: Pending) -> None:
+def _wait(link: Connection, posted: PostedChecksum, pending: Pending) -> None:
     """Wait for the verdict, unless a rank has gone on without comparing."""
-    verdict, seq = told.verdict, told.counter.seq
+    verdict, seq = posted.verdict, posted.counter.seq
     deadline = time.monotonic() + link.timeout
     patience = _PATIENCE
     suspects: set[int] = set()
@@ -112,7 +113,7 @@ def _wait(link: Connection, told: Told, pending: Pending) -> None:
             link.store.delete_key(asks)
             return
         if link.store.compare_set(asks, "", str(link.rank)) != str(link.rank).encode():
-            continue  # one asks for all
+            continue  # one rank asks for all
         report = link.watch.ask(pending)
         gone = {
             rank
