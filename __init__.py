@@ -38,6 +38,7 @@ try:
         env_api as env,
         sbp as sbp,
     )
+    from .engine.argument_errors import with_argument_errors as _with_argument_errors
     from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
     from .engine.cluster import planning
     from .engine.dispatch_counters import FallbackWarning
@@ -61,13 +62,12 @@ try:
     from .engine.ops import PUBLIC as _PUBLIC, signal as signal
     from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
     from .engine.placement import Placement
-    from .engine.refusal import refusing as _refusing
     from .engine.tensor import Tensor
     from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
     from .errors import OnefoldError
     from .func import vmap
     from .graph.stages.compile_stages import PipelineWarning
-    from .graph.unsupported import refuse as _refuse
+    from .graph.unsupported import missing_attribute as _missing_attribute
     from .missing_names import NAMES as _MISSING
     from .nn.compile import compile
     from .nn.layout_rules import LocalPartsWarning
@@ -128,13 +128,13 @@ are_deterministic_algorithms_enabled = _torch.are_deterministic_algorithms_enabl
 is_deterministic_algorithms_warn_only_enabled = _torch.is_deterministic_algorithms_warn_only_enabled
 
 # Every op under its name.
-globals().update({name: _refusing(getattr(_names, name)) for name in _PUBLIC})
+globals().update({name: _with_argument_errors(getattr(_names, name)) for name in _PUBLIC})
 globals().update(_CPU_TENSORS)
 for _name in (
     "from_dlpack from_numpy from_torch get_autocast_dtype set_default_tensor_type to_dlpack "
     "visualize_layout"
 ).split():
-    globals()[_name] = _refusing(globals()[_name])
+    globals()[_name] = _with_argument_errors(globals()[_name])
 
 
 def is_tensor(value: object) -> _builtins.bool:
@@ -155,7 +155,7 @@ def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
     if name in _MISSING:
-        raise _refuse(_MISSING, __name__, name)
+        raise _missing_attribute(_MISSING, __name__, name)
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")
 
 

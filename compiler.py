@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from .engine import interpreter
 from .errors import OnefoldRuntimeError
-from .graph.unsupported import refuse
+from .graph.unsupported import missing_attribute
 from .missing_names import COMPILER
 from .nn.compile import compile
 
@@ -68,4 +68,4 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(COMPILER, __name__, name)
+    raise missing_attribute(COMPILER, __name__, name)

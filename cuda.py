@@ -52,7 +52,7 @@ from .engine.argument_types import DeviceLike
 from .engine.generator import default_generator
 from .engine.ops.typed_tensors import CUDA_TENSORS as _CUDA_TENSORS
 from .errors import OnefoldValueError
-from .graph.unsupported import refuse as _refuse
+from .graph.unsupported import missing_attribute as _missing_attribute
 from .missing_names import CUDA as _MISSING
 
 __all__ = [
@@ -167,4 +167,4 @@ def set_rng_state_all(new_states: Sequence[Sequence[int]]) -> None:
 
 
 def __getattr__(name: str) -> object:
-    raise _refuse(_MISSING, __name__, name)
+    raise _missing_attribute(_MISSING, __name__, name)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from ..graph.schedules.named_schedules import SCHEDULES
 
-_MOST_ACTIONS = 2**14  # micro-batches of all stages together: larger schedules take long to make
+_MAX_ACTIONS = 2**14  # micro-batches of all stages together: larger schedules take long to make
 _CHUNKS = (2, 4)  # stages of each mesh, where a schedule takes any number
 _UNROLLED = 4  # micro-batches that a program without stages repeats at most
 
@@ -80,7 +80,7 @@ class Space:
         if meshes == 1:
             if count <= _UNROLLED:
                 yield None, 1
-            if 1 < count <= _MOST_ACTIONS and "1f1b" in self.schedules:
+            if 1 < count <= _MAX_ACTIONS and "1f1b" in self.schedules:
                 yield "1f1b", 1
             return
         if count == 1:
@@ -93,7 +93,7 @@ class Space:
                 continue
             for chunks in _CHUNKS if each is None else (each,):
                 stages = meshes * chunks
-                if stages <= self.layers and stages * count <= _MOST_ACTIONS:
+                if stages <= self.layers and stages * count <= _MAX_ACTIONS:
                     yield name, chunks
 
 

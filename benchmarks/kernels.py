@@ -43,7 +43,7 @@ from onefold.kernels.tune import gpu_timer
 from onefold.kernels.tune.saved_rows import add_row, read_rows
 
 CACHE = 256 << 20  # bytes of inputs in use before the first are used again
-MOST_COPIES = 8
+MAX_COPIES = 8
 ROUNDS, QUICK_ROUNDS = 30, 8
 HOST_CALLS = 2000
 ROUNDING = 2**-8  # of bfloat16, in which most rows are
@@ -109,7 +109,7 @@ def measure(row: Row, quick: bool = False, dry: bool = False) -> Result:
     if dry:
         row = tiny(row)
     size = max(row.bytes(row.sizes), 1)
-    copies = 2 if dry else min(max(2, -(-CACHE // size)), MOST_COPIES)
+    copies = 2 if dry else min(max(2, -(-CACHE // size)), MAX_COPIES)
     make = Maker(row.dtype, DEVICE)
     inputs = [row.inputs(make, *row.sizes) for _ in range(copies)]
     calls: dict[str, Call] = {}

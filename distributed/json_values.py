@@ -21,7 +21,7 @@ TAG = "$"  # the key that marks an object of JSON as another value than a dict
 _SEQUENCES = (list, tuple, set, frozenset, torch.Size)
 
 
-def refuse(value: object, path: Path) -> Json:
+def reject(value: object, path: Path) -> Json:
     """What `encode` does with values of other types, unless it is told."""
     raise OnefoldTypeError(
         f"{'.'.join(path) or 'the value'} is a {type(value).__name__}, which cannot be sent: only "
@@ -29,7 +29,7 @@ def refuse(value: object, path: Path) -> Json:
     )
 
 
-def encode(value: Any, other: Callable[[object, Path], Json] = refuse, path: Path = ()) -> Json:
+def encode(value: Any, other: Callable[[object, Path], Json] = reject, path: Path = ()) -> Json:
     """A nest of plain values as JSON; `other` gives that of other values, by their path.
 
     >>> encode({"lr": 0.1, "betas": (0.9, 0.99)})
@@ -63,11 +63,11 @@ def _encode_dict(value: Mapping[Any, Any], other: Callable[[Any, Path], Json], p
     return found
 
 
-def _refuse_tag(tree: Json) -> object:
+def _unknown_tag(tree: Json) -> object:
     raise OnefoldValueError(f"no value has the tag {tree[TAG]!r}")
 
 
-def decode(tree: Json, other: Callable[[Json], object] = _refuse_tag) -> Any:
+def decode(tree: Json, other: Callable[[Json], object] = _unknown_tag) -> Any:
     """The value that a tree describes; `other` gives that of a tag that is not known here.
 
     Raises ValueError, TypeError, KeyError or AttributeError for what `encode` does not write.

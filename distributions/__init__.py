@@ -1,10 +1,10 @@
 """Probability distributions over tensors, with torch's names and arguments."""
 
+from ..engine.argument_errors import with_argument_errors as _with_argument_errors
 from ..engine.boundaries import (
-    refusing_classes as _refusing_classes,
-    refusing_methods as _refusing_methods,
+    wrap_constructors as _wrap_constructors,
+    wrap_methods as _wrap_methods,
 )
-from ..engine.refusal import refusing as _refusing
 from . import (
     constraints as constraints,
     divergences as _divergences,
@@ -88,11 +88,11 @@ _kinds = [
     for kind in list(globals().values())
     if isinstance(kind, type) and issubclass(kind, Distribution)
 ]
-_refusing_classes(_kinds, Distribution)
-_refusing_classes(list(vars(transforms).values()), transforms.Transform)
+_wrap_constructors(_kinds, Distribution)
+_wrap_constructors(list(vars(transforms).values()), transforms.Transform)
 for _kind in _kinds:
-    _refusing_methods(_kind)
-kl_divergence = _refusing(_kl_divergence)
+    _wrap_methods(_kind)
+kl_divergence = _with_argument_errors(_kl_divergence)
 
 __all__ = [
     "AbsTransform",

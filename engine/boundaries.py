@@ -1,42 +1,42 @@
-"""Wraps public functions of modules, and constructors and methods of classes: see `refusal`."""
+"""Boundaries: wraps public functions and classes, so that errors name them; see `argument_errors`."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterable
 
-from .refusal import refusing
+from .argument_errors import with_argument_errors
 
 
-def refusing_functions(names: dict[str, object]) -> None:
+def wrap_functions(names: dict[str, object]) -> None:
     """Wrap the public functions of a module or package; `names` are its globals()."""
-    package = str(names["__package__"])  # what it has from elsewhere stays
+    package = str(names["__package__"])  # functions from elsewhere are left alone
     for name, value in list(names.items()):
         if not isinstance(value, types.FunctionType) or name.startswith("_"):
             continue
         if value.__module__.startswith(package):
-            names[name] = refusing(value)
+            names[name] = with_argument_errors(value)
 
 
-def refusing_classes(found: Iterable[object], base: type) -> None:
+def wrap_constructors(found: Iterable[object], base: type) -> None:
     """Wrap the constructors of the classes derived from `base`, and of their subclasses.
 
-    What a class of users raises itself passes.
+    Exceptions that a user-defined subclass raises itself are left alone.
     """
     for each in found:
         if isinstance(each, type) and issubclass(each, base):
             for kind in each.__mro__:
                 if "__init__" in vars(kind) and issubclass(kind, base):
-                    _refuse_in(kind, "__init__")
+                    _wrap(kind, "__init__")
 
 
-def refusing_methods(kind: type) -> None:
+def wrap_methods(kind: type) -> None:
     """Wrap the public methods of a class and of its bases, except for `forward`."""
     for each in kind.__mro__[:-1]:
         for name, value in list(vars(each).items()):
             if isinstance(value, types.FunctionType) and name[0] != "_" and name != "forward":
-                _refuse_in(each, name)
+                _wrap(each, name)
 
 
-def _refuse_in(kind: type, name: str) -> None:
-    setattr(kind, name, refusing(vars(kind)[name]))
+def _wrap(kind: type, name: str) -> None:
+    setattr(kind, name, with_argument_errors(vars(kind)[name]))

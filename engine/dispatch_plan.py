@@ -73,7 +73,7 @@ def clear_plans() -> None:
 
 
 def num_plans() -> int:
-    """How many plans are kept."""
+    """The number of plans that are kept."""
     return sum(len(table) for table in _tables)
 
 
@@ -108,7 +108,7 @@ def prepare(
 def failed(op: Op, error: Exception, args: Sequence[object]) -> OnefoldError:
     """The error of one kernel call: what the kernel said, with the inputs and the line.
 
-    Other ranks, whose data may be different, are told of an error on global tensors.
+    An error on global tensors is reported to the other ranks, whose data may be different.
     """
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     explained = explain(op, error, described, user_line())
@@ -120,7 +120,7 @@ def failed(op: Op, error: Exception, args: Sequence[object]) -> OnefoldError:
 def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> DispatchPlan:
     plan = DispatchPlan()
     attrs = plan.attrs = op.attributes(*attrs)
-    plan.given = op.following(attrs)
+    plan.given = op.attribute_args(attrs)
     plan.direct = True
     plan.boxes = ()
     plan.decomposed = None
@@ -174,7 +174,7 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
 
 
 def _follow(plan: DispatchPlan, op: Op, described: Sequence[object]) -> None:
-    """Let a plan's calls say what made their results, for ranks to compare."""
+    """Make a plan's calls record the origin of their results, which ranks compare."""
     given = [repr(arg) if isinstance(arg, Meta) else type(arg).__name__ for arg in described]
     what = origins.mark(f"{op.name}({', '.join([*given, *map(repr, plan.attrs)])})")
     plan.run = origins.followed(plan.run, what)
@@ -183,7 +183,7 @@ def _follow(plan: DispatchPlan, op: Op, described: Sequence[object]) -> None:
 
 
 def _never(*args: object) -> NoReturn:
-    raise AssertionError("a plan that decomposes is not run itself")
+    raise AssertionError("the plan of a decomposed op was run")
 
 
 def _check_tensors(op: Op, args: Sequence[object], attrs: Attributes) -> None:
@@ -212,7 +212,7 @@ def _check_tensors(op: Op, args: Sequence[object], attrs: Attributes) -> None:
 
 
 def bad_arguments(op: Op, args: Sequence[object], attrs: Attributes) -> OnefoldError:
-    """The error for arguments that no plan can be looked up for."""
+    """The error for arguments that cannot be the key of a plan."""
     for index, arg in enumerate(args):
         if not isinstance(arg, Tensor) and arg is not None:
             return _not_a_tensor(op.name, index, arg)

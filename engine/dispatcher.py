@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 from weakref import ref
 
 from . import boxing, interpreter
+from .argument_errors import checks_own_arguments
 from .autograd_tape import Differentiable, Node, Output, saved_hooks
 from .dispatch_plan import (
     KERNEL_ERRORS,
@@ -25,7 +26,6 @@ from .generated import function
 from .names import Function, names
 from .op import Attributes, Op
 from .own_shards import own_tuple
-from .refusal import by_itself
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
 
@@ -43,7 +43,7 @@ class Takes(Protocol[P]):
 def unary(op: Takes[P], out: bool = False) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and hashable attributes.
 
-    With `out` it takes the tensor for its result by this name; so do `binary` and the others.
+    With `out` it takes `out=`, the tensor for its result, as in the functions below.
     """
     return _define(op, ("input",), out=out)
 
@@ -112,7 +112,7 @@ def several(
 ) -> Callable[Concatenate[Tensors, P], tuple[Tensor, ...]]:
     """`general` for an op of several outputs.
 
-    With `only_first`, outputs after the first are for the op's gradient and given to nobody.
+    With `only_first` it returns the first output alone; the others are for the op's gradient.
     """
     return _define(op, (), only_first=only_first)
 
@@ -120,7 +120,7 @@ def several(
 def several_of(
     op: Takes[Any], params: str, only_first: bool = False
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """`several` for tensors that are passed one by one, which takes less time.
+    """`several` for tensors that are passed one by one, which is faster.
 
     The name of a parameter ends in "?" where None may be passed, and in "#" where None or a Python
     value is, of which plans know the type only.
@@ -128,7 +128,7 @@ def several_of(
     return _define(op, tuple(params.split()), only_first=only_first)
 
 
-# How an entry takes its arguments: so many tensors (or numbers) first, or (0) all in one tuple.
+# The number of tensors (or numbers) that an entry takes first; 0: all in one tuple.
 arity: dict[Function, int] = {}
 PACKED = 0
 
@@ -159,13 +159,13 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     if form.out:
         call.__annotations__["out"] = Tensor | None
     arity[call] = len(params)
-    by_itself(call)
+    checks_own_arguments(call)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call
 
 
-_forms: dict[Function, Form] = {}  # of entries that were not called yet
+_forms: dict[Function, Form] = {}  # of entries that have not been called yet
 
 
 def _compile_entry(call: FunctionType, op: Op, plans: Plans) -> None:
@@ -174,7 +174,7 @@ def _compile_entry(call: FunctionType, op: Op, plans: Plans) -> None:
     if form is None:  # another thread has done so
         return
     define = function(source(form), "define", _title(form), _NAMES)
-    # By the name tracebacks and profilers tell the entries of one form apart.
+    # Entries of one form share a source; the name tells them apart in tracebacks and profiles.
     code = define(op, plans).__code__.replace(co_name=op.name, co_qualname=op.name)
     call.__code__ = code
     _forms.pop(call, None)
@@ -185,19 +185,19 @@ def _title(form: Form) -> str:
 
 
 def _count(attributes: Callable[..., Attributes]) -> int | None:
-    """How many attributes an entry is called with; None where that is not fixed."""
+    """The number of attributes that an entry is called with; None if it varies."""
     fields: tuple[str, ...] | None = getattr(attributes, "_fields", None)
     return None if fields is None or getattr(attributes, "_field_defaults", None) else len(fields)
 
 
-# What entries call beside the plan.
+# Functions that entries call besides the plan.
 
 
 def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[object, ...]:
     """The tensors in the layouts that the plan asks for.
 
-    As far as gradients go a boxed tensor is the one it was made of: the gradient needs no boxing
-    back, it arrives in whatever layout it was produced in.
+    A boxed tensor keeps the node of the original: its gradient is not boxed back, but arrives in
+    the layout in which it was produced.
     """
     boxed = list(tensors)
     for index, moves in plan.boxes:
@@ -238,7 +238,7 @@ def record(
 
 
 def kept_outputs(out: Any, kept: bool | tuple[int, ...]) -> Any:
-    """What a node keeps of an output, or of several: None in the place of each other one."""
+    """The outputs that a node keeps; None replaces those that it does not."""
     if isinstance(kept, bool):
         return out
     return tuple([part if index in kept else None for index, part in enumerate(out)])
@@ -263,7 +263,7 @@ def outputs_of_one(
     return made
 
 
-# What the text of an entry may name.
+# The globals of generated entries.
 _NAMES = {
     "__name__": __name__,  # of our own frames in a stack
     "KERNEL_ERRORS": KERNEL_ERRORS,

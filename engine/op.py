@@ -31,7 +31,7 @@ Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is
 Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
 # Per tensor input: its gradient, or anything falsy where none is wanted.
 Gradients: TypeAlias = Sequence[object]
-Order: TypeAlias = Literal["", "row-major", "expanded", "made", "first"]  # see `Op.order`
+Order: TypeAlias = Literal["", "row-major", "expanded", "always", "first"]  # see `Op.order`
 Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
 
 
@@ -44,7 +44,7 @@ def required(value: T | None) -> T:
 class Bound:
     """A kernel and the arguments that follow the tensors.
 
-    `shard_runner` writes such a call out, which saves the time of a function around the kernel.
+    `shard_runner` inlines such a call, which saves one Python call per kernel.
     """
 
     __slots__ = ("args", "kernel")
@@ -68,7 +68,7 @@ class Local:
 
     @property
     def device_type(self) -> str:
-        """Of the tensors that the kernel works on."""
+        """The device type of the tensors that the kernel works on."""
         if self.placement is not None:
             return self.placement.device_type
         metas = [meta for meta in (*self.inputs, *self.outputs) if meta is not None]
@@ -80,11 +80,11 @@ class Local:
         return pick(reference, self.device_type)
 
     def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
-        """The same with `out=`, where `into` is that form of the torch reference."""
+        """As `pick`, for a kernel with `out=`; `into` is the torch reference with `out=`."""
         return pick_into(reference, into, self.device_type)
 
     def bind(self, reference: Kernel, *args: object) -> Bound:
-        """The same, to be called with these arguments after the op's tensors and numbers."""
+        """As `pick`, with these arguments bound after the op's tensors and numbers."""
         kernel = self.pick(reference)
         site = getattr(kernel, "call_site", None)
         return Bound(kernel, *args) if site is None else Bound(site(*args))
@@ -92,8 +92,8 @@ class Local:
     def around(self, kernel: Kernel, call: Kernel) -> Kernel:
         """A function of the op's tensors that calls a picked kernel.
 
-        Triton kernels are replayed with what the function does around them, so that must be the
-        same in each call with the same layouts. Its parameters have the names of the kernel's.
+        The replay of a Triton kernel includes what the function does around it, so `call` must do
+        the same each time it gets the same layouts. Its parameters have the names of the kernel's.
         """
         return around(kernel, call)
 
@@ -126,7 +126,9 @@ class NoAttributes(NamedTuple):
 
 def no_kernel(*args: object) -> torch.Tensor:
     """The `Op.kernel` of ops that only have `bind` and `infer`."""
-    raise NotImplementedError
+    raise NotImplementedError("this op has no kernel: it overrides bind and infer")(
+        "this op has no kernel: it overrides bind and infer"
+    )
 
 
 class Op:
@@ -168,9 +170,9 @@ class Op:
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
-    # How results lie, in memory of their own: in row-major order, if all inputs do ("row-major"),
-    # also if some were expanded from such ("expanded"), or in any case ("made"); or as
-    # `torch.empty_like` of the "first" input. Elsewhere only the kernel tells.
+    # The memory order of results that share no memory with inputs: row-major if all inputs are
+    # ("row-major"), also if some were expanded from such ("expanded"), or "always"; or the order
+    # of `torch.empty_like` of the "first" input. If it is "", only a run of the kernel tells.
     order: Order = ""
     flops_per_element: ClassVar[float] = 1.0
 
@@ -194,14 +196,15 @@ class Op:
             return metas[0] if self.num_outputs == 1 else metas
         try:
             found = self.deduce(*args)
-        except (TypeError, ValueError, IndexError):  # of arguments on which torch has better words
+        except (TypeError, ValueError, IndexError):  # torch explains these arguments better
             found = None
         return self.infer_by_kernel(*args) if found is None else found
 
     def deduce(self, *args: Arg) -> Meta | tuple[Meta, ...] | None:
-        """`infer` by arithmetic, of ordinary arguments; None where it must ask the kernel.
+        """`infer` by arithmetic, for ordinary arguments; None where it must ask the kernel.
 
-        On its "meta" device torch runs much in Python, for which it loads its compiler: a second.
+        This saves time: on its "meta" device torch runs many functions in Python, and to do so
+        first imports its compiler, which takes a second.
         """
         return None
 
@@ -217,8 +220,8 @@ class Op:
             return _as_meta(results)
         return tuple(_as_meta(result) for result in results)
 
-    def following(self, attrs: Attributes) -> Attributes:
-        """What `infer`, `rule` and `vjp` get after the tensors, of a call with these attributes."""
+    def attribute_args(self, attrs: Attributes) -> Attributes:
+        """These attributes as `infer`, `rule` and `vjp` get them after the tensors: as a record."""
         if self.attributes is NoAttributes:
             return ()
         return (attrs if type(attrs) is self.attributes else self.attributes(*attrs),)
@@ -265,8 +268,8 @@ class Op:
         """Arithmetic of the whole logical op."""
         return self.flops_per_element * sum(meta.numel for meta in outputs)
 
-    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
-        """How much of `flops` the kernel does: less than 1 where it leaves zeros out."""
+    def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+        """The part of `flops` that the kernel computes: less than 1 where it skips zeros."""
         return 1.0
 
     def __repr__(self) -> str:
@@ -300,11 +303,11 @@ def error_class(error: Exception) -> type[OnefoldError]:
 def explain(op: Op, error: Exception, args: Sequence[object], line: str) -> OnefoldError:
     """The error of one op call: the reason, then the arguments and the line of the call, once."""
     reason = str(error).split("\n")[0].removeprefix(f"{op.name}: ")
-    words = [f"argument {i}" for i in range(len(args))]
+    labels = [f"argument {i}" for i in range(len(args))]
     fields: tuple[str, ...] = getattr(op.attributes, "_fields", ())
     if fields and len(args) > len(fields) and not getattr(op.attributes, "_field_defaults", None):
-        words[-len(fields) :] = fields  # attributes are passed in order, after the tensors
-    given = "\n".join(f"  {word}: {arg!r}" for word, arg in zip(words, args, strict=True))
+        labels[-len(fields) :] = fields  # attributes are passed in order, after the tensors
+    given = "\n".join(f"  {label}: {arg!r}" for label, arg in zip(labels, args, strict=True))
     text = f"{op.name}: {reason}\n{given}\n  called at {line}"
     explained = error_class(error)(text)
     explained.raised_on = error.raised_on if isinstance(error, OnefoldError) else None

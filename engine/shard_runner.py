@@ -13,13 +13,13 @@ from .op import Attributes, Bound, Kernel, Local, Metas, Op
 from .placement import Placement
 from .sbp import broadcast
 
-MOST_NAMED = 8  # tensors of an op whose function names them
+MAX_NAMED = 8  # tensors that a generated function takes as named parameters
 
 
 def _single(bound: Kernel, inputs: Metas, num_outputs: int) -> Function:
     """The function from the inputs' shards to the outputs' where each tensor has one shard."""
     present = tuple([meta is not None for meta in inputs])
-    if len(present) > MOST_NAMED:
+    if len(present) > MAX_NAMED:
         return _any_single(bound, num_outputs != 1)
     kernel, args = (bound.kernel, bound.args) if isinstance(bound, Bound) else (bound, ())
     run = _maker(present, num_outputs, len(args))(kernel, *args)
@@ -29,7 +29,7 @@ def _single(bound: Kernel, inputs: Metas, num_outputs: int) -> Function:
 
 
 class KernelCall(NamedTuple):
-    """What the function of one shard of each tensor calls, for who writes that call out."""
+    """The call inside the function of `_single`, for generated code that inlines it."""
 
     kernel: Kernel
     present: tuple[bool, ...]  # which arguments are tensors, not values
@@ -38,13 +38,13 @@ class KernelCall(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _maker(present: tuple[bool, ...], outputs: int, attributes: int) -> Callable[..., Function]:
-    """What makes the function that calls a kernel: by which arguments are tensors, not values."""
+    """The factory of functions that call a kernel, by which arguments are tensors, not values."""
     text = _source(present, outputs, attributes)
     return function(text, "make", "kernel on one shard", {})
 
 
 def _source(present: tuple[bool, ...], outputs: int, attributes: int) -> str:
-    """The text of the function that makes it: it does what `_any_single` does for any number.
+    """The source of that factory. Its functions do what those of `_any_single` do.
 
     >>> print(_source((True, False), 1, 1))
     def make(kernel, a0):
@@ -75,14 +75,14 @@ def _function(kernel: Kernel, num_inputs: int) -> Kernel:
         return kernel
     if not kernel.args:
         return kernel.kernel
-    if num_inputs > MOST_NAMED:
+    if num_inputs > MAX_NAMED:
         return kernel
     return _function_maker(num_inputs, len(kernel.args))(kernel.kernel, *kernel.args)
 
 
 @lru_cache(maxsize=1024)
 def _function_maker(tensors: int, attributes: int) -> Callable[..., Kernel]:
-    """What makes the function that calls a kernel with arguments bound, without star arguments."""
+    """The factory of functions that call a kernel with bound arguments, without star arguments."""
     inputs = ", ".join(f"x{i}" for i in range(tensors))
     bound = ", ".join(f"a{i}" for i in range(attributes))
     text = f"def make(kernel, {bound}):\n    return lambda {inputs}: kernel({inputs}, {bound})\n"
@@ -113,7 +113,7 @@ def runner(
 ) -> tuple[Function, Kernel | None]:
     """The function from input shards to output shards for the ranks this process owns.
 
-    With it the function of torch tensors, where each tensor has one shard and the op one output.
+    If each tensor has one shard and the op one output, also the kernel as a function of these.
     """
     several = op.num_outputs != 1
     if not outputs[0].has_data:
@@ -149,7 +149,7 @@ def runner(
 
 
 def _blank(output: Meta, *inputs: object) -> tuple[object, ...]:
-    """What runs in place of a kernel where tensors have no data."""
+    """Replaces a kernel where tensors have no data."""
     return blank_shards(output)
 
 

@@ -16,7 +16,7 @@ class Signature:
 
     inputs: tuple[Sbp, ...]
     outputs: tuple[Sbp, ...]
-    shares_work: bool = field(init=False)  # each rank does only its part of the op's work
+    shares_work: bool = field(init=False)  # whether each rank does only a part of the work
 
     def __post_init__(self) -> None:
         shares = any(sbp.kind == "S" for sbp in (*self.inputs, *self.outputs))
@@ -79,9 +79,9 @@ def from_spec(spec: str, linear: str = "") -> tuple[Signature, ...]:
 
 
 def with_bias(rule: Rule, dim: int) -> Rule:
-    """The signatures of a sum of what `rule` is of and a bias along `dim`, which is its last input.
+    """`rule` with one more input, a bias along `dim` that is added to the output.
 
-    The bias is split as the dim is, and partial where the output is.
+    The bias is split where the output is split along `dim`, and partial where the output is.
     """
     of_bias = {split(dim): split(0), partial_sum: partial_sum}
     return [Signature((*s.inputs, of_bias.get(s.outputs[0], broadcast)), s.outputs) for s in rule]

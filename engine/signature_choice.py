@@ -101,7 +101,7 @@ def signatures_along(
         for a in range(placement.ndim)
     ]
     plain = all_broadcast(len(tensors), len(outputs))
-    given = op.following(attrs)
+    given = op.attribute_args(attrs)
 
     def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
         seen = _Seen(described, metas)
@@ -134,7 +134,7 @@ def legal_layouts(
     tensors = [meta for meta in metas if meta is not None]
     mesh = tensors[0].global_placement.shape
     plain = all_broadcast(len(tensors), len(outputs))
-    given = op.following(attrs)
+    given = op.attribute_args(attrs)
     found: list[tuple[Signature, ...]] = [()]
     for axis, parts in enumerate(mesh):
         longer: list[tuple[Signature, ...]] = []
@@ -153,7 +153,7 @@ def legal_layouts(
 def _laid(
     metas: Sequence[Meta | None], chosen: Sequence[Signature], side: Literal["inputs", "outputs"]
 ) -> tuple[Any, ...]:
-    """Metas, of which the tensors have the layouts of signatures."""
+    """The metas in the layouts of the signatures, one per axis; None stays None."""
     layouts = iter(zip(*[getattr(signature, side) for signature in chosen], strict=True))
     return tuple([meta and meta.like(nd_sbp=next(layouts)) for meta in metas])
 
@@ -186,7 +186,7 @@ def _cheapest(
                 continue
             cost += axis_cost(have, want, parts, size, kind)
             if want.is_partial and not signature.shares_work and (have.kind == "S" or not partial):
-                cost += axis_cost(want, broadcast, parts, size, kind)  # free now, paid for later
+                cost += axis_cost(want, broadcast, parts, size, kind)  # to be reduced later
         rank = (cost, -matches, not signature.shares_work)
         if best is None or rank < best[0]:
             best = rank, signature
@@ -195,11 +195,11 @@ def _cheapest(
 
 
 class _Seen:
-    """The tensor arguments as an axis sees them: split already by the axes before it."""
+    """The tensor arguments as an axis sees them: already split along the axes before it."""
 
     def __init__(self, described: Sequence[object], metas: Sequence[Meta | None]) -> None:
         self.args = list(described)
-        self._axes = 0  # how many have split the arguments
+        self._axes = 0  # the number of axes along which the arguments are split
         self._places = [i for i, meta in enumerate(metas) if meta is not None]
         self._ragged: list[set[int]] = [set() for _ in self._places]
         self._whole = tuple([tuple(meta.shape) for meta in metas if meta is not None])

@@ -14,13 +14,13 @@ from numpy import ndarray, number
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
+from .argument_errors import checks_own_arguments, raise_argument_error, with_argument_errors
 from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
 from .placed_device import PlacedDevice
 from .placement import Placement
-from .refusal import by_itself, refuse, refusing
 from .sbp import NdSbp
 from .tensor_attributes import TensorAttributes
 
@@ -72,7 +72,7 @@ class method:
     def __get__(self, x: Tensor | None, owner: type) -> Function:
         function: Function = getattr(names, self._name)
         if not self._attribute.startswith("__"):
-            function = refusing(function)
+            function = with_argument_errors(function)
         setattr(Tensor, self._attribute, function)
         return function if x is None else MethodType(function, x)
 
@@ -84,12 +84,12 @@ def inplace(name: str) -> Callable[..., Tensor]:
         try:
             return tensor_ops.assign_result(self, name, *args, **kwargs)
         except Exception as error:
-            refuse(getattr(names, name), error, (self, *args), kwargs)
+            raise_argument_error(getattr(names, name), error, (self, *args), kwargs)
             raise
 
     call.__name__ = name + "_"
     call.__doc__ = f"`{name}` in place; see `onefold.{name}`."
-    return by_itself(call)
+    return checks_own_arguments(call)
 
 
 class Tensor(TensorAttributes):
@@ -379,7 +379,7 @@ class Tensor(TensorAttributes):
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
                 f"{name!r}; convert with x.to_torch() first"
             )
-        ours = refusing(ours)
+        ours = with_argument_errors(ours)
         named = dict(kwargs or ())
         out = named.pop("out", None)
         given = {

@@ -13,7 +13,7 @@ from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
 from .schedules.named_schedules import schedule_named
 from .setting_checks import integer, strings, switch
-from .unsupported import CONFIG, Unsupported, refuse
+from .unsupported import CONFIG, Unsupported, missing_attribute
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class GraphConfig:
     training: bool = field(default=False, init=False)  # set by the graph: whether a call trains
 
     def __getattr__(self, name: str) -> object:
-        raise refuse(CONFIG, "GraphConfig", name)
+        raise missing_attribute(CONFIG, "GraphConfig", name)
 
     def set_gradient_accumulation_steps(self, value: int, *, whole: Sequence[str] = ()) -> None:
         """Cut every call's inputs along dim 0 into this many micro-batches.

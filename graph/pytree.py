@@ -24,7 +24,7 @@ def tree_leaves(tree: object, what: str) -> list[Tensor]:
 def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -> T:
     """The same tree with `function` of each tensor; `what` names it in errors."""
 
-    def refuse(other: object) -> None:
+    def reject(other: object) -> None:
         if other is None:
             return
         kind = type(other)
@@ -39,7 +39,7 @@ def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -
             f"but got {name}. {advice}"
         )
 
-    mapped: T = _tree_map(tree, function, refuse)
+    mapped: T = _tree_map(tree, function, reject)
     return mapped
 
 

@@ -43,7 +43,7 @@ def products_of(step: ProgramStep, rank: int) -> Iterator[Product]:
     flop = op.flops(inputs, here) if len(here) == len(outputs) else 0.0
     if flop:
         largest = max(meta.numel for meta in (*inputs, *here) if meta is not None)
-        done = flop * op.share_done(inputs, step.attrs)
+        done = flop * op.flops_fraction(inputs, step.attrs)
         yield Product(flop, flop / (2 * largest), "attention" in step.name, done)
 
 

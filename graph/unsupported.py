@@ -87,8 +87,8 @@ PROXIES: Mapping[str, str] = dict.fromkeys(
 )  # fmt: skip
 
 
-def refuse(table: Mapping[str, str], owner: str, name: str) -> AttributeError:
-    """The error for a name that `owner` lacks, with what to use instead if that is known."""
+def missing_attribute(table: Mapping[str, str], owner: str, name: str) -> AttributeError:
+    """The AttributeError for a name that `owner` lacks; it says what to use instead if known."""
     if name in table:
         return Unsupported(f"{owner}.{name} is not offered: {table[name]}")
     return AttributeError(f"{owner!r} object has no attribute {name!r}")

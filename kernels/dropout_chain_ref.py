@@ -10,7 +10,7 @@ from .philox import Seed
 from .pointwise_chain_ref import Chain, one
 from .random_ref import dropout
 
-MOST_BESIDE = 2  # tensors that the chain takes beside what dropout gives
+MAX_BESIDE = 2  # tensors that the chain takes beside what dropout gives
 
 
 def with_chain(chain: Chain) -> Callable[..., Tensor]:

@@ -27,9 +27,9 @@ NORMS: dict[str, Norm] = {
         norm_ref.rms_norm_grad,
     )
 }
-MOST_BEFORE = 4  # tensors that the chain before takes
-MOST_BESIDE = 2  # tensors that the chain after takes beside the norm's result
-MOST_AFTER = 2  # values that it gives
+MAX_BEFORE = 4  # tensors that the chain before takes
+MAX_BESIDE = 2  # tensors that the chain after takes beside the norm's result
+MAX_AFTER = 2  # values that it gives
 
 
 @dataclass(frozen=True, eq=False, slots=True)

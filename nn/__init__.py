@@ -1,10 +1,10 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
 from ..engine.boundaries import (
-    refusing_classes as _refusing_classes,
-    refusing_methods as _refusing_methods,
+    wrap_constructors as _wrap_constructors,
+    wrap_methods as _wrap_methods,
 )
-from ..graph.unsupported import refuse as _refuse
+from ..graph.unsupported import missing_attribute as _missing_attribute
 from . import (
     common_types as common_types,
     functional as functional,
@@ -212,10 +212,10 @@ from .transformer_layers import (
 )
 from .unsupported_names import LAYERS as _UNSUPPORTED
 
-_refusing_classes(list(globals().values()), Module)
+_wrap_constructors(list(globals().values()), Module)
 for _kind in (Module, Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict):
-    _refusing_methods(_kind)
+    _wrap_methods(_kind)
 
 
 def __getattr__(name: str) -> object:
-    raise _refuse(_UNSUPPORTED, "onefold.nn", name)
+    raise _missing_attribute(_UNSUPPORTED, "onefold.nn", name)

@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users name them)
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
+from ..engine.argument_errors import with_argument_errors
 from ..engine.names import all_names
-from ..engine.refusal import refusing
-from ..graph.unsupported import refuse
+from ..graph.unsupported import missing_attribute
 from .functional_extras import EXTRAS
 from .linear_cross_entropy_loss import linear_cross_entropy
 from .torch_parameters import like_torchs
@@ -33,12 +33,12 @@ OWN = {name: made for name, made in OWN.items() if made is not _OPS[name]}
 OWN |= EXTRAS | {"linear_cross_entropy": linear_cross_entropy}
 FUNCTIONS = frozenset({*_OPS, *OWN})
 
-globals().update({name: refusing(made) for name, made in (_OPS | OWN).items()})
+globals().update({name: with_argument_errors(made) for name, made in (_OPS | OWN).items()})
 
 
 def __getattr__(name: str) -> NoReturn:
     if name in _UNSUPPORTED:
-        raise refuse(_UNSUPPORTED, "onefold.nn.functional", name)
+        raise missing_attribute(_UNSUPPORTED, "onefold.nn.functional", name)
     raise AttributeError(
         f"onefold.nn.functional has no function {name!r}; dir(onefold.nn.functional) lists all"
     )

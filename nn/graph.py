@@ -15,11 +15,11 @@ from .. import graph as on_demand
 from ..distributed import origins
 from ..distributed.world import world
 from ..engine import interpreter
+from ..engine.argument_errors import with_argument_errors
 from ..engine.autocast import Autocast
 from ..engine.commit import Change
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
-from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
@@ -31,7 +31,7 @@ from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.setting_checks import integer
 from ..graph.stored_layouts import StoredLayouts
-from ..graph.unsupported import GRAPH, PROXIES, refuse
+from ..graph.unsupported import GRAPH, PROXIES, missing_attribute
 from ..graph.zero import Zero
 from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
@@ -86,7 +86,7 @@ class Graph:
         debug_op_repr_with_py_stack: bool = False,
     ) -> None:
         if enable_get_runtime_state_dict:
-            raise refuse(GRAPH, type(self).__name__, "runtime_state_dict")
+            raise missing_attribute(GRAPH, type(self).__name__, "runtime_state_dict")
         self.__dict__["_modules"] = OrderedDict()  # first: attributes are looked up in it
         self.config = GraphConfig()
         self._optimizers: list[tuple[Optimizer, LRScheduler | None]] = []
@@ -135,7 +135,7 @@ class Graph:
             )
         found = self.__dict__.get("_modules", {}).get(name)
         if found is None:
-            raise refuse(GRAPH, type(self).__name__, name)
+            raise missing_attribute(GRAPH, type(self).__name__, name)
         return found
 
     def __delattr__(self, name: str) -> None:
@@ -298,7 +298,7 @@ class Graph:
         """
         return state_of(self._parts(), destination)
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True) -> None:
         """Restore what `state_dict` gave, before the first call or later; all or nothing.
 
@@ -480,4 +480,4 @@ class _Traced(Graph):
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(PROXIES, __name__, name)
+    raise missing_attribute(PROXIES, __name__, name)

@@ -14,7 +14,7 @@ import torch
 
 from ..distributed.world import world
 from ..engine.argument_types import TypedLayout
-from ..engine.boundaries import refusing_functions
+from ..engine.boundaries import wrap_functions
 from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign, fitted
@@ -290,7 +290,7 @@ def default_bound(fan_in: int) -> float:
 
 # The names before functions that change their argument ended with "_".
 
-refusing_functions(globals())
+wrap_functions(globals())
 
 P = ParamSpec("P")
 

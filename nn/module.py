@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 import torch
 
 from ..engine import interpreter
+from ..engine.argument_errors import raise_call_error
 from ..engine.argument_types import DeviceLike
 from ..engine.convert import to_global, to_local
 from ..engine.grad_mode import no_grad
@@ -20,7 +21,6 @@ from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
 from ..engine.placement import Placement
-from ..engine.refusal import refuse_in_call
 from ..engine.tensor import Tensor
 from ..engine.views import leave
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
@@ -55,7 +55,7 @@ class Module(Hooked):
                 return current.call_module(self, self._call, args, kwargs)
             return self._call(*args, **kwargs)
         except Exception as error:
-            refuse_in_call(self, error, args, kwargs)
+            raise_call_error(self, error, args, kwargs)
             raise
 
     def _call(self, *args: object, **kwargs: object) -> object:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch.utils.hooks import RemovableHandle
 
+from ..engine.argument_errors import with_argument_errors
 from ..engine.grad_attributes import detach
 from ..engine.inplace import fitted, take
-from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, ShapeError
 from .module_tree import Tree
@@ -144,7 +144,7 @@ class State(Tree):
 
     # Writing.
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:

@@ -1,6 +1,6 @@
 """Optimizers. Each update rule is in its own file; `optimizer` has what they share."""
 
-from ..engine.boundaries import refusing_classes as _refusing_classes
+from ..engine.boundaries import wrap_constructors as _wrap_constructors
 from . import lr_scheduler as lr_scheduler
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adagrad as Adagrad
@@ -29,4 +29,4 @@ SGD SparseAdam lr_scheduler
 """.split()
 __all__ += _rules
 
-_refusing_classes(list(globals().values()), Optimizer)
+_wrap_constructors(list(globals().values()), Optimizer)

@@ -8,11 +8,11 @@ from typing import Any, overload
 
 import torch
 
+from ..engine.argument_errors import with_argument_errors
 from ..engine.argument_types import DeviceLike
 from ..engine.commit import Change
 from ..engine.grad_mode import no_grad
 from ..engine.placed_device import PlacedDevice
-from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..kernels.staging import can_be_late
@@ -55,7 +55,7 @@ class StaticGradScaler(EagerScaling):
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale)}
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
@@ -183,7 +183,7 @@ class GradScaler(StaticGradScaler):
             "_growth_tracker": int(self._good_steps),
         }
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave, or torch's; raises OnefoldValueError for anything else.
 

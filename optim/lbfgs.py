@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 
 from ..engine import interpreter
+from ..engine.argument_errors import with_argument_errors
 from ..engine.commit import finish, wait_for_readers
 from ..engine.inplace import fitted, note_written, writable
-from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldTypeError, OnefoldValueError
@@ -87,7 +87,7 @@ class LBFGS(Optimizer):
         super().add_param_group(group)
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
-    @refusing
+    @with_argument_errors
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]
         """Take up to `max_iter` steps; returns the first loss. Needs a closure."""
         not_in_build("optimizer.step()", "call it in eager mode")

@@ -19,7 +19,7 @@ from .rule_optimizer import begin
 from .whole_values import distinct, gathered, mapped, spread
 
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
-MOST_STEPS = 100  # of the iteration; torch takes fewer
+MAX_STEPS = 100  # of the iteration; torch takes fewer
 
 
 class Muon(Optimizer):
@@ -61,9 +61,9 @@ class Muon(Optimizer):
             raise OnefoldValueError(
                 f"Muon: ns_coefficients must be 3 numbers, but got {ns_coefficients}"
             )
-        if not 0 <= ns_steps < MOST_STEPS:
+        if not 0 <= ns_steps < MAX_STEPS:
             raise OnefoldValueError(
-                f"Muon: ns_steps must be at least 0 and below {MOST_STEPS}, but got {ns_steps}"
+                f"Muon: ns_steps must be at least 0 and below {MAX_STEPS}, but got {ns_steps}"
             )
         more = {
             "nesterov": nesterov,

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from ..engine import interpreter
+from ..engine.argument_errors import check_types, with_argument_errors
 from ..engine.commit import Change, Write, finish
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
-from ..engine.refusal import check_types, refusing
 from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldNotImplementedError, OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
@@ -104,7 +104,7 @@ class Optimizer(StepHooks):
         for group in groups:
             self.add_param_group(group)
 
-    @refusing
+    @with_argument_errors
     def add_param_group(self, group: Group) -> None:
         """Add a group of parameters with options of its own."""
         given_group: object = group
@@ -183,7 +183,7 @@ class Optimizer(StepHooks):
                 self._zero.watch(group["params"])
         return self
 
-    @refusing
+    @with_argument_errors
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
         for group in self.param_groups:
@@ -208,7 +208,7 @@ class Optimizer(StepHooks):
     @overload
     def step(self, closure: Callable[[], T]) -> T: ...
     @hooked
-    @refusing
+    @with_argument_errors
     def step(self, closure: Callable[[], T] | None = None) -> T | None:
         """Update every parameter that has a gradient; returns what `closure` returns.
 
@@ -336,7 +336,7 @@ class Optimizer(StepHooks):
         state.update((key, x) for key, x in entries.items() if isinstance(key, str))
         return {"state": state, "param_groups": groups}
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError when groups do not match."""
         lacking = {"state", "param_groups"} - set(state_dict)

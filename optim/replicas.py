@@ -24,7 +24,7 @@ Named = tuple[str, Tensor]
 Options = dict[str, str]  # their texts, by name
 
 # How many of the tensors that differ are looked at, where they may do so a little.
-_MOST_ROUNDED = 8
+_MAX_ROUNDED = 8
 
 
 class HasState(Protocol):
@@ -124,7 +124,7 @@ def _compare(
     if not pairs:
         return
     found = ""
-    for name, tensor, one, two in pairs[: _MOST_ROUNDED if rounding else 1]:
+    for name, tensor, one, two in pairs[: _MAX_ROUNDED if rounding else 1]:
         here = world().rank
         if here in (ranks[one], ranks[two]):
             shard = tensor.shards[0].contiguous()

@@ -40,7 +40,7 @@ def whole(call: OpCall) -> Whole:
     shape and dtype that the kernel returns.
     """
     described = call.with_tensors(Meta.of(v.shape, v.dtype, device=v.device) for v in call.tensors)
-    inferred = call.op.infer(*described, *call.op.following(call.attrs))
+    inferred = call.op.infer(*described, *call.op.attribute_args(call.attrs))
     logical = inferred if isinstance(inferred, tuple) else (inferred,)
     local = Local(0, _metas(described), logical, None)
     before = [value.clone() for value in call.tensors]
@@ -112,7 +112,7 @@ def _rule(
     )
     logical = tuple(tuple(value.shape) for value in call.tensors)
     rule = call.op.rule(
-        Axis(parts, tuple(ragged), logical), *described, *call.op.following(call.attrs)
+        Axis(parts, tuple(ragged), logical), *described, *call.op.attribute_args(call.attrs)
     )
     return [*rule, all_broadcast(len(shapes), len(found.outputs))]
 

@@ -179,7 +179,7 @@ def rule_of(call):
     """The layouts of a call on an axis of two ranks, as text."""
     metas = call.with_tensors(Meta.of(x.shape, x.dtype) for x in call.tensors)
     whole = tuple(tuple(x.shape) for x in call.tensors)
-    rule = call.op.rule(Axis(PARTS, whole=whole), *metas, *call.op.following(call.attrs))
+    rule = call.op.rule(Axis(PARTS, whole=whole), *metas, *call.op.attribute_args(call.attrs))
     found = [*map(str, rule), *["in parts"] * (type(call.op).decompose is not Op.decompose)]
     return "; ".join(found) or "broadcast only"
 

@@ -53,7 +53,7 @@ def test_the_doctor_is_content_here(capsys):
 
 
 def test_the_doctor_says_what_to_mend(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "_LEAST_TORCH", (99, 0))
+    monkeypatch.setattr(doctor, "_MIN_TORCH", (99, 0))
     monkeypatch.setattr(doctor, "_RANKS", "raise ValueError('the ranks of {device} disagree')")
     monkeypatch.setenv("ONEFOLD_TIMEOUT", "soon")
     found = [finding for check in (doctor.packages, doctor.settings) for finding in check()]

@@ -57,7 +57,7 @@ LADDER = (
 ENGINE = (
     ("commit", "machine", "names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
-    ("refusal",),
+    ("argument_errors",),
     ("boundaries",),
     ("placement",),
     ("cluster", "placed_device"),

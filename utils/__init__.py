@@ -4,7 +4,7 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
-from ..graph.unsupported import refuse as _refuse
+from ..graph.unsupported import missing_attribute as _missing_attribute
 from ..missing_names import UTILS as _MISSING
 from .rank_zero import get_logger as get_logger, rank_zero_only as rank_zero_only
 
@@ -24,4 +24,4 @@ ON_DEMAND = ("checkpoint", "custom_op", "data", "dlpack", "dtensor", "global_vie
 def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
-    raise _refuse(_MISSING, __name__, name)
+    raise _missing_attribute(_MISSING, __name__, name)

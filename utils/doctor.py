@@ -22,7 +22,7 @@ from ..errors import OnefoldError
 from ..graph.hardware.hardware_files import this_machine
 from ..kernels.gpu.launch.launcher_version import is_known
 
-_LEAST_TORCH = (2, 11)
+_MIN_TORCH = (2, 11)
 _SECONDS = 60  # in which two processes meet
 _RANKS = """
 import onefold as flow
@@ -57,8 +57,8 @@ def packages() -> Iterator[Finding]:
     """The versions of Python and of what onefold imports."""
     yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
     found = tuple(map(int, torch.__version__.split(".")[:2]))
-    least = ".".join(map(str, _LEAST_TORCH))
-    mend = "" if found >= _LEAST_TORCH else f"install torch {least} or newer"
+    least = ".".join(map(str, _MIN_TORCH))
+    mend = "" if found >= _MIN_TORCH else f"install torch {least} or newer"
     yield Finding("torch", torch.__version__, mend)
     yield Finding("numpy", _installed("numpy") or "not there")
     triton = _installed("triton")

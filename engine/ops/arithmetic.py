@@ -13,6 +13,7 @@ from ...errors import (
 )
 from ...kernels import pointwise_ref as kernels
 from .. import interpreter
+from ..argument_errors import checks_own_arguments
 from ..argument_types import Number, NumberLike
 from ..autograd_tape import Node
 from ..dispatcher import binary, number_first, unary
@@ -21,7 +22,6 @@ from ..meta import Meta
 from ..names import register_as
 from ..op import Gradients, Kernel, Needs, Op
 from ..out_tensors import give_to
-from ..refusal import by_itself
 from ..tensor import Tensor
 from ..view_writes import forget_output
 from ..views import FunctionStep, link
@@ -274,7 +274,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
                 return self
         return assign_result(self, name, other, **options)
 
-    register_as(f"{name}_", by_itself(call), f"`{name}` in place; see `onefold.{name}`.")
+    register_as(f"{name}_", checks_own_arguments(call), f"`{name}` in place; see `onefold.{name}`.")
 
 
 _register_inplace("add", ADD)

@@ -39,7 +39,7 @@ class Attends(Op):
         q, k = map(required, inputs[:2])
         return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
 
-    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+    def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
         return share_of_pairs(required(inputs[1]).shape[-2], attrs)
 
     def vjp(self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], *args: Arg) -> Gradients:
@@ -69,7 +69,7 @@ class AttendsGrad(Op):
         rows = q.numel // max(q.shape[-1], 1)
         return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
-    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+    def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
         """With the scores, which it recomputes: five products, not four."""
         return 1.25 * share_of_pairs(required(inputs[2]).shape[-2], attrs)
 

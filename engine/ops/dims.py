@@ -11,13 +11,13 @@ import torch
 from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
 from ...kernels.common_shapes import broadcast_shapes
+from ..argument_errors import checks_own_arguments
 from ..argument_types import Dims
 from ..dispatcher import unary, view_op
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Kernel, Local
 from ..out_tensors import give_to
-from ..refusal import by_itself
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor, tensor_ops
@@ -111,7 +111,7 @@ _permute = view_op(Permute())
 
 
 @register_function
-@by_itself
+@checks_own_arguments
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     return _transpose(input, dim0, dim1)

@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from ...kernels import pointwise_ref as kernels
 from ...kernels.scalar_expression import expression
+from ..argument_errors import checks_own_arguments
 from ..argument_types import Number
 from ..dispatcher import binary, number_first, number_last, ternary, unary
 from ..functional_autograd import vjp as gradient_of
@@ -16,7 +17,6 @@ from ..generated import function as generated, with_parameters
 from ..meta import Meta
 from ..op import Gradients, Kernel, Needs, NoAttributes
 from ..out_tensors import OUT, give_to, with_out
-from ..refusal import by_itself
 from ..signature import Signature
 from ..tensor import Tensor
 from .cast import clone
@@ -212,7 +212,7 @@ def mixed(
     # The parameter gets another name, rather than a function in between, which would take time.
     call.__code__ = call.__code__.replace(co_varnames=("input", second, "out"))
     call.__annotations__ = {**call.__annotations__, second: call.__annotations__["other"]}
-    return by_itself(call)
+    return checks_own_arguments(call)
 
 
 def without_partials_unless(linear_if: NumberPredicate, x: Tensor, number: Number) -> Tensor:

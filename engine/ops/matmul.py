@@ -75,7 +75,7 @@ class MatrixOp(Op):
 
     attributes = NoAttributes
     depends_on_position = False
-    order: Order = "made"
+    order: Order = "always"
     linear = "each"
     reference: Kernel
 
@@ -199,7 +199,7 @@ class Widened(Op):
 
     attributes = CastAttributes
     depends_on_position = False
-    order: Order = "made"
+    order: Order = "always"
 
     def __init__(self, product: Product | RowsProduct) -> None:
         super().__init__(f"{product.name}_widened")
@@ -237,7 +237,7 @@ class RowsSum(Op):
 
     name = "sum_rows"
     attributes = NoAttributes
-    order = "made"
+    order = "always"
     saves = ()
     kernel = staticmethod(sums.sum_rows)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..argument_errors import with_argument_errors
 from ..names import Function, all_names
-from ..refusal import refusing
 from . import torch_rows  # noqa: F401  (it enters the functions)
 
 
@@ -17,7 +17,7 @@ def namespace(prefix: str) -> dict[str, Function]:
     for name, function in sorted(all_names().items()):
         space, _, leaf = name.rpartition(".")
         if space == prefix:
-            found[leaf] = refusing(function)
+            found[leaf] = with_argument_errors(function)
     return found
 
 

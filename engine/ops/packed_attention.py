@@ -73,7 +73,7 @@ class PackedAttention(Attends):
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return 2.0 * _keys(inputs[1], inputs[4]) * (outputs[0].numel + required(inputs[0]).numel)
 
-    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+    def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
         return share_of_pairs(_keys(inputs[1], inputs[4]), getattr(attrs, "pairs", None))
 
     def gradients_in_parts(
@@ -116,7 +116,7 @@ class PackedAttentionGrad(AttendsGrad):
         rows = q.shape[0] * q.shape[1]
         return 4.0 * rows * _keys(k, inputs[5]) * (q.shape[-1] + v.shape[-1])
 
-    def share_done(self, inputs: Sequence[Meta | None], attrs: object) -> float:
+    def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
         share = share_of_pairs(_keys(inputs[2], inputs[5]), getattr(attrs, "pairs", None))
         return 1.25 * share
 

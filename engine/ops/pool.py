@@ -70,7 +70,7 @@ class PoolGrad(Pool):
     """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
     attributes: Callable[..., Attributes] = PoolGradAttributes
-    order = "made"
+    order = "always"
 
     def infer(self, dy: Meta, *rest: Arg) -> Meta:
         return dy.like(shape=rest[-1].shape)

@@ -240,9 +240,9 @@ def _kept(step: BoxingStep, rank: int) -> Any:
 def _ordered(
     step: ProgramStep, positions: Sequence[int | None], forms: Sequence[Form | None]
 ) -> tuple[Made | None, ...] | None:
-    """How the results of a step lie where its op declares that; else None.
+    """The storages of a step's results if its op declares their memory order; else None.
 
-    Then no kernel need run. On meta tensors torch runs much in Python, and loads its compiler.
+    This spares a run of the kernel on meta tensors, much of which torch does in Python.
     """
     if step.op is None or step.aliases:
         return None
@@ -253,7 +253,7 @@ def _ordered(
         plain = _plain(step, positions, forms)
         return tuple([made and replace(made, form=first) for made in plain])
     known = (
-        order == "made"
+        order == "always"
         or (order == "row-major" and _all_row_major(forms))
         or (order == "expanded" and all(form.was_row_major for form in forms if form is not None))
     )

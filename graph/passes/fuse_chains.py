@@ -81,7 +81,7 @@ def fuse_chains(program: Program) -> Program:
     """
     if not any(is_pointwise(step) and on_triton(step) for step in program.steps):
         return program
-    groups = Groups(program.steps, uses(program), refusal)
+    groups = Groups(program.steps, uses(program), why_not_fused)
     fused = {}
     gone = set()
     for group in groups.found():
@@ -103,7 +103,7 @@ def on_triton(step: ProgramStep) -> bool:
     return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
 
 
-def refusal(step: ProgramStep) -> str:
+def why_not_fused(step: ProgramStep) -> str:
     """Why a pointwise step cannot be a part of a kernel, "" if it can."""
     if not on_triton(step):
         return "not on a GPU"

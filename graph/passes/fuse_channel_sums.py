@@ -11,9 +11,9 @@ from dataclasses import replace
 from ...engine.op import Kernel, Local
 from ...engine.ops.channel_norm import ChannelSums
 from ...kernels import channel_chain_ref as kernels
-from ...kernels.channel_chain_ref import MOST_TENSORS, MOST_VECTORS, ChannelChain
+from ...kernels.channel_chain_ref import MAX_TENSORS, MAX_VECTORS, ChannelChain
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import Fused, chain_of, fused_step, on_triton, refusal
+from .fuse_chains import Fused, chain_of, fused_step, on_triton, why_not_fused
 from .fusion_groups import is_pointwise, lies_alike
 from .pass_utils import same_segment, uses
 
@@ -56,7 +56,7 @@ def fuse_channel_sums(program: Program) -> Program:
 
 def _may_join(maker: ProgramStep, sums: ProgramStep) -> bool:
     """Whether a step is pointwise work with one result, beside the sums."""
-    pointwise = type(maker.origin) is Fused or (is_pointwise(maker) and not refusal(maker))
+    pointwise = type(maker.origin) is Fused or (is_pointwise(maker) and not why_not_fused(maker))
     return pointwise and len(maker.outputs) == 1 and same_segment(maker, sums)
 
 
@@ -71,7 +71,7 @@ def _fused(maker: ProgramStep, sums: ProgramStep, kept: bool) -> ProgramStep | N
         if not (lies_alike(value.meta, x.meta) or lies_alike(value.meta, mean.meta)):
             return None
         (tensors if lies_alike(value.meta, x.meta) else vectors)[value.number] = value
-    if not 0 < len(tensors) <= MOST_TENSORS or len(vectors) > MOST_VECTORS:
+    if not 0 < len(tensors) <= MAX_TENSORS or len(vectors) > MAX_VECTORS:
         return None
     inputs = [*tensors.values(), x, mean, rstd, *vectors.values()]
     chain = chain_of(maker.parts or (maker,), inputs, maker.outputs)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...engine.op import Kernel, Local
 from ...engine.ops.dropout import DropoutKey, DropoutOp
 from ...kernels import dropout_chain_ref as kernels
-from ...kernels.dropout_chain_ref import MOST_BESIDE
+from ...kernels.dropout_chain_ref import MAX_BESIDE
 from ...kernels.pointwise_chain_ref import Chain
 from ..ir import Program, ProgramStep, Value
 from .fuse_chains import Fused, chain_of, fused_step, on_triton
@@ -65,7 +65,7 @@ def _drops(step: ProgramStep, used: dict[int, int]) -> bool:
 def _follows(step: ProgramStep, dropout: ProgramStep) -> bool:
     """Whether a step is pointwise work on what dropout gives, with one result."""
     beside = {value.number for value in step.reads()} - {dropout.outputs[0].number}
-    few = len(beside) <= MOST_BESIDE and len(step.outputs) == 1
+    few = len(beside) <= MAX_BESIDE and len(step.outputs) == 1
     return few and may_join(step, dropout, dropout.outputs[0].meta)
 
 

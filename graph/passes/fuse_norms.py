@@ -14,10 +14,10 @@ from dataclasses import replace
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local
 from ...kernels import norm_chain_ref as kernels
-from ...kernels.norm_chain_ref import MOST_AFTER, MOST_BEFORE, MOST_BESIDE, NORMS, NormChain
+from ...kernels.norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_BESIDE, NORMS, NormChain
 from ...kernels.pointwise_chain_ref import At, Chain
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import Fused, chain_of, fused_step, on_triton, refusal
+from .fuse_chains import Fused, chain_of, fused_step, on_triton, why_not_fused
 from .fusion_groups import is_norm, is_pointwise
 from .pass_utils import same_segment
 
@@ -76,7 +76,7 @@ class _Order:
         maker = self.makers.get(first.number)
         if maker is None or maker in gone or not may_join(maker, norm, first.meta):
             return None
-        many = len({value.number for value in maker.reads()}) > MOST_BEFORE
+        many = len({value.number for value in maker.reads()}) > MAX_BEFORE
         return None if many or len(maker.outputs) > 1 else maker
 
     def after(self, norm: ProgramStep, gone: set[ProgramStep]) -> ProgramStep | None:
@@ -87,10 +87,10 @@ class _Order:
         if first is None or first in gone or result not in tuple(first.reads()):
             return None
         others = {value.number for value in (*norm.outputs[1:], *norm.reads())}
-        if not may_join(first, norm, result.meta) or len(first.outputs) > MOST_AFTER:
+        if not may_join(first, norm, result.meta) or len(first.outputs) > MAX_AFTER:
             return None
         read = {value.number for value in first.reads()} - {result.number}
-        return first if len(read) <= MOST_BESIDE and not read & others else None
+        return first if len(read) <= MAX_BESIDE and not read & others else None
 
     def may_wait(self, before: ProgramStep, norm: ProgramStep, last: ProgramStep) -> bool:
         """Whether what makes a norm's first input can run where `last` does."""
@@ -115,7 +115,7 @@ def may_join(step: ProgramStep, other: ProgramStep, like: Meta) -> bool:
     """Whether a step is pointwise work, beside another, on tensors that all lie alike."""
     if not same_segment(step, other):
         return False
-    if not (type(step.origin) is Fused or (is_pointwise(step) and not refusal(step))):
+    if not (type(step.origin) is Fused or (is_pointwise(step) and not why_not_fused(step))):
         return False
     values = (*step.reads(), *step.outputs)
     return all(_lies_like(value.meta, like) for value in values)

@@ -15,14 +15,14 @@ from ...engine.ops.matmul import MatrixOp, RowsProduct, RowsSum
 from ...engine.ops.norm import NormGradOp, NormOp
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
-from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
-from ...kernels.norm_chain_ref import MOST_BEFORE, NORMS
+from ...kernels.epilogue_ref import MAX_BESIDE, PRODUCTS
+from ...kernels.norm_chain_ref import MAX_BEFORE, NORMS
 from ..ir import ProgramStep, Value
 from .pass_utils import same_segment
 
 REDUCTIONS = (Extremum, RowsSum, Sum, SumTo)
-MOST_STEPS = 32
-MOST_TENSORS = 12  # inputs and outputs of one kernel: each needs registers for its addresses
+MAX_STEPS = 32
+MAX_TENSORS = 12  # inputs and outputs of one kernel: each needs registers for its addresses
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +89,7 @@ class Groups:
         assert group.product is not None
         product = self.steps[group.product].outputs[0]
         outputs = [value for value in self.outputs(group) if value is not product]
-        return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
+        return len(outputs) == 1 and len(self.inputs(group)) <= MAX_BESIDE
 
     def _norms(self) -> dict[int, ProgramStep]:
         """The norms that are the first to read what they normalize, by that value's number."""
@@ -120,7 +120,7 @@ class Groups:
             value.meta.is_floating and lies_alike(value.meta, result)
             for value in (product, *others)
         )
-        few = 1 <= len(others) < MOST_BEFORE
+        few = 1 <= len(others) < MAX_BEFORE
         return alike and few and 2 * product.meta.dtype.itemsize <= result.dtype.itemsize
 
     def outputs(self, group: Group) -> list[Value]:
@@ -209,7 +209,7 @@ class Groups:
     def _too_large(self, combined: Sequence[Group], index: int) -> str:
         group = _joint(combined, index)
         tensors = len(self.inputs(group)) + len(self.outputs(group))
-        if len(group) > MOST_STEPS or tensors > MOST_TENSORS:
+        if len(group) > MAX_STEPS or tensors > MAX_TENSORS:
             return "the kernel would be too large"
         if sum(each.product is not None for each in combined) > 1:
             return "another product has it for its end"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import Program, ProgramStep
-from .fuse_chains import refusal
+from .fuse_chains import why_not_fused
 from .fusion_groups import is_pointwise
 from .pass_utils import same_segment
 
@@ -25,7 +25,7 @@ def hoist_pointwise(program: Program) -> Program:
     for others than they use up, so that no more memory is needed.
     """
     steps = program.steps
-    fusible = [is_pointwise(step) and not refusal(step) for step in steps]
+    fusible = [is_pointwise(step) and not why_not_fused(step) for step in steps]
     makers = {value.number: at for at, step in enumerate(steps) for value in step.outputs}
     ends = _ends_of_runs(steps, fusible)
     root: dict[int, int] = {}  # of a step that may move: behind which

@@ -18,7 +18,7 @@ from ...engine.signature_choice import legal_layouts, op_time
 from ..ir import Program, ProgramStep, Value
 from .pass_utils import is_boxing
 
-_MOST_FORMS = 1024  # of an op; with more, those near its present one count
+_MAX_FORMS = 1024  # of an op; with more, those near its present one count
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class LayoutGraph:
         pairs = zip(step.inputs, form.inputs, strict=True)
         given = [value if meta is None else meta for value, meta in pairs]
         found = legal_layouts(op, given, form.inputs, form.outputs, step.attrs, self.axis)
-        if len(found) > _MOST_FORMS:
+        if len(found) > _MAX_FORMS:
             found = [layouts for layouts in found if _changed(layouts, form) <= 2]
         for inputs, outputs in found:
             if self._is_useful(inputs) and op.decompose(inputs, step.attrs) is None:

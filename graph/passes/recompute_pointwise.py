@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import refusal
+from .fuse_chains import why_not_fused
 from .fusion_groups import is_pointwise
 from .pass_utils import together, uses
 
@@ -26,7 +26,7 @@ def recompute_pointwise(program: Program) -> Program:
     """
     found = _Recomputed(program)
     for step in program.steps:
-        if not step.backward and is_pointwise(step) and not refusal(step):
+        if not step.backward and is_pointwise(step) and not why_not_fused(step):
             found.add(step)
     if not found.values:
         return program

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ...engine.ops.channel_norm import ChannelSums
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import on_triton, refusal
+from .fuse_chains import on_triton, why_not_fused
 from .fusion_groups import is_pointwise, lies_alike
 from .pass_utils import same_segment, together
 from .recompute_pointwise import MAX_RECOMPUTED
@@ -93,7 +93,9 @@ class _Slopes:
         maker = self._makers.get(value.number)
         if maker is None or maker.backward or not together(maker, like):
             return None
-        if not (is_pointwise(maker) and not refusal(maker) and lies_alike(value.meta, x.meta)):
+        if not (
+            is_pointwise(maker) and not why_not_fused(maker) and lies_alike(value.meta, x.meta)
+        ):
             return None
         found: dict[ProgramStep, None] = {}
         for each in maker.reads():
@@ -117,4 +119,4 @@ class _Slopes:
 
 
 def _is_fusible(step: ProgramStep, like: ProgramStep) -> bool:
-    return is_pointwise(step) and not refusal(step) and same_segment(step, like)
+    return is_pointwise(step) and not why_not_fused(step) and same_segment(step, like)

@@ -23,7 +23,7 @@ from ..hardware.collective_cost import (
 )
 from .step_costs import StepCosts
 
-_MOST_SENDERS = 64  # of a route whose busiest is looked for
+_MAX_SENDERS = 64  # of a route whose busiest is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class CommCosts:
     def _route(self, step: Route, rank: int) -> Communication:
         """Messages: as long as the busiest rank takes, or that rank itself where there are many."""
         total = Communication()
-        whole = len(step.ranks) <= _MOST_SENDERS
+        whole = len(step.ranks) <= _MAX_SENDERS
         for moves in step.rounds(rank):
             ends = {end for move in moves for end in (move.src, move.dst)} if whole else {rank}
             times = [self._messages(step, moves, each) for each in ends]

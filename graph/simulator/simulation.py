@@ -23,7 +23,7 @@ from .rank_work import RankWork, Tasks
 from .stage_tasks import add_stages
 
 _ROWS = ("compute", "communication", "copies")  # of a trace
-_MOST_GROUPS = 32  # that are printed
+_MAX_GROUPS = 32  # that are printed
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,10 @@ class Simulation:
             lines.append(f"memory      {readable(self.memory)} at most, {fits} {has} of a device")
         titles = ("ranks", "compute", "communication", "waiting", "memory", "at the step")
         rows: list[tuple[str, ...]] = [titles if self.memory is not None else titles[:4]]
-        rows += [_row(group) for group in self.groups[:_MOST_GROUPS]]
+        rows += [_row(group) for group in self.groups[:_MAX_GROUPS]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        more = len(self.groups) - _MOST_GROUPS
+        more = len(self.groups) - _MAX_GROUPS
         return "\n".join([*lines, *[f"and {more} more groups"] * (more > 0)])
 
 

@@ -91,7 +91,7 @@ class DistributedDataParallel(Module):
                 "device_ids can only be None or contain a single element, but got "
                 f"{list(device_ids)}: a process has one device"
             )
-        _refuse(
+        _check_unsupported(
             delay_all_reduce_named_params=delay_all_reduce_named_params,
             param_to_hook_all_reduce=param_to_hook_all_reduce,
             mixed_precision=mixed_precision,
@@ -224,7 +224,7 @@ def _placement(
     return Placement(param.device.type, list(range(get_world_size())))
 
 
-def _refuse(**given: object) -> None:
+def _check_unsupported(**given: object) -> None:
     found = [name for name, value in given.items() if value is not None]
     if found:
         raise OnefoldValueError(

@@ -1,6 +1,6 @@
 """Utilities for modules and parameters: clipping, parametrizations, pruning, packing, fusion."""
 
-from ...engine.boundaries import refusing_functions as _refusing_functions
+from ...engine.boundaries import wrap_functions as _wrap_functions
 from . import (
     clip_grad as clip_grad,
     convert_parameters as convert_parameters,
@@ -46,5 +46,5 @@ for _module in (
     clip_grad, convert_parameters, fusion, memory_format, init, parameters_grouping,
     parametrizations, parametrize, prune, rnn, stateless,
 ):  # fmt: skip
-    _refusing_functions(vars(_module))
-_refusing_functions(globals())
+    _wrap_functions(vars(_module))
+_wrap_functions(globals())

@@ -1,8 +1,8 @@
 """Learning rate schedules: functions of the step, and the schedulers that apply them."""
 
 from ...engine.boundaries import (
-    refusing_classes as _refusing_classes,
-    refusing_methods as _refusing_methods,
+    wrap_constructors as _wrap_constructors,
+    wrap_methods as _wrap_methods,
 )
 from .chained import ChainedScheduler as ChainedScheduler
 from .cosine import (
@@ -25,9 +25,9 @@ from .scheduler import LRScheduler as LRScheduler, Schedule as Schedule, Schedul
 from .sequential import SequentialLR as SequentialLR
 from .warmup_lr import WarmupLR as WarmupLR
 
-_refusing_classes(list(globals().values()), _Scheduler)
+_wrap_constructors(list(globals().values()), _Scheduler)
 for _kind in (LRScheduler, ReduceLROnPlateau, ChainedScheduler, SequentialLR):
-    _refusing_methods(_kind)
+    _wrap_methods(_kind)
 
 WarmUpLR = WarmupLR  # OneFlow has both spellings
 _LRScheduler = LRScheduler  # torch's name of old

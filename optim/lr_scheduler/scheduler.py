@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from ...engine.argument_errors import with_argument_errors
 from ...engine.commit import Change, finish
-from ...engine.refusal import refusing
 from ...engine.tensor import Tensor
 from ...errors import (
     OnefoldNotImplementedError,
@@ -78,7 +78,7 @@ class Scheduler:
         values = {key: getattr(self, key) for key in self.state_keys}
         return {key: list(x) if isinstance(x, list) else x for key, x in values.items()}
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
 

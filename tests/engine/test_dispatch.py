@@ -212,7 +212,7 @@ def test_an_op_wants_no_other_layouts_once_it_has_those_it_wanted(call, placemen
             Meta.of(shape, torch.float64, placement, data.draw(nd_sbps(shape, placement.ndim)))
             for shape in shapes
         )
-        attrs = op.following(attrs)
+        attrs = op.attribute_args(attrs)
         logical = op.infer(*metas, *attrs)
         found = choose(op, metas, metas, attrs, (logical,), placement)
         boxed = tuple(

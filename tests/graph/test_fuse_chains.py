@@ -16,7 +16,7 @@ from onefold import nn
 from onefold.distributed.world import virtual_world
 from onefold.graph.memory_traffic import read_and_written, readable
 from onefold.graph.passes import fuse_chains as module
-from onefold.graph.passes.fusion_groups import MOST_STEPS, MOST_TENSORS, is_pointwise
+from onefold.graph.passes.fusion_groups import MAX_STEPS, MAX_TENSORS, is_pointwise
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 
@@ -229,7 +229,7 @@ WHY = {
         ],
     ),
     "too large": (
-        lambda a: [flow.exp(a * float(i)) for i in range(MOST_TENSORS + 3)][-1] + a,
+        lambda a: [flow.exp(a * float(i)) for i in range(MAX_TENSORS + 3)][-1] + a,
         ["mul, exp, add"],
     ),
 }
@@ -249,12 +249,12 @@ def test_a_value_that_is_read_before_does_not_wait(world):
 
 def test_kernels_have_limits(world):
     def long(a):
-        for _ in range(2 * MOST_STEPS + 5):
+        for _ in range(2 * MAX_STEPS + 5):
             a = flow.sin(a)
         return a
 
     found = notes(plan_of(long, x(3)))
-    assert [note.count("sin") for note in found] == [MOST_STEPS, MOST_STEPS, 5]
+    assert [note.count("sin") for note in found] == [MAX_STEPS, MAX_STEPS, 5]
 
     def wide(*tensors):
         total = tensors[0]
@@ -262,9 +262,9 @@ def test_kernels_have_limits(world):
             total = total * each
         return total
 
-    tensors = [x(3) for _ in range(MOST_TENSORS + 4)]
+    tensors = [x(3) for _ in range(MAX_TENSORS + 4)]
     found = notes(plan_of(wide, *tensors))
-    assert len(found) == 2 and all(1 <= note.count("mul") < MOST_TENSORS for note in found)
+    assert len(found) == 2 and all(1 <= note.count("mul") < MAX_TENSORS for note in found)
 
 
 def test_each_pass_of_a_checkpoint_stays_by_itself(world):

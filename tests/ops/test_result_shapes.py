@@ -40,7 +40,7 @@ def calls():
         op = call.op
         if type(op).deduce is not Op.deduce:
             metas = call.with_tensors(meta(v.shape, v.dtype) for v in call.tensors)
-            found[op.name][op, *metas, *op.following(call.attrs)] = None
+            found[op.name][op, *metas, *op.attribute_args(call.attrs)] = None
     return {name: [(op, args) for op, *args in some] for name, some in found.items()}
 
 

@@ -127,7 +127,7 @@ def always(monkeypatch):
     monkeypatch.setattr(conv_boxes, "INTERPRETED", False)
     monkeypatch.setattr(conv_boxes, "_LEAST", 0)
     monkeypatch.setattr(conv_boxes, "_FEWEST", 0)
-    monkeypatch.setattr(conv_boxes, "_MOST_PADDED", 1000)
+    monkeypatch.setattr(conv_boxes, "_MAX_PADDED", 1000)
     monkeypatch.setattr(gemm_tma, "processors", lambda device: 132)
     monkeypatch.setattr(conv_boxes, "convolve", lambda *args: calls.append(convolve(*args)))
     return calls

@@ -342,14 +342,14 @@ def _entries(data: Any, rows: int, own: slice) -> Any:
     return tree_map(lambda x: x[own] if is_column(x) else x, data, is_leaf=is_column)
 
 
-_MOST_DIMS = 64
+_MAX_DIMS = 64
 
 
 def _read(placement: Placement, sbp: SbpLike | None) -> tuple[Placement, NdSbp]:
     if sbp is None and isinstance(placement, Placement):
         sbp = (split(0), *[broadcast] * (placement.ndim - 1))
     # Of any number of dims, so that another split is refused below.
-    placement, nd_sbp = read_layout(placement, sbp, (0,) * _MOST_DIMS, "GlobalLoader")
+    placement, nd_sbp = read_layout(placement, sbp, (0,) * _MAX_DIMS, "GlobalLoader")
     if any(s not in (split(0), broadcast) for s in nd_sbp):
         raise SbpError(
             f"GlobalLoader: sbp must be split(0) or broadcast on every axis, but is "

@@ -40,7 +40,7 @@ Box = tuple[int, int, int]  # images, rows and columns
 _STEP = 64  # channels: 128 bytes, which TMA swizzles together
 _LEAST = 128  # tiles, about one for each multiprocessor
 _FEWEST = 64  # output channels: half of a smaller tile would be empty
-_MOST_PADDED = 1.25  # positions of all boxes, at most, for each of the output
+_MAX_PADDED = 1.25  # positions of all boxes, at most, for each of the output
 _ALIGNMENT = 16  # bytes, of each position's channels
 
 
@@ -148,7 +148,7 @@ def suit(
         return False
     tile = tile_of(p)
     boxes = _boxes(v, box_of(v.images, *v.output[1:], tile.m))
-    many = boxes * cdiv(p.n, tile.n) >= _LEAST and boxes * tile.m <= _MOST_PADDED * v.places
+    many = boxes * cdiv(p.n, tile.n) >= _LEAST and boxes * tile.m <= _MAX_PADDED * v.places
     return many and gemm_tma.processors(x.device.index) > 0
 
 

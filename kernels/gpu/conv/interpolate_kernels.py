@@ -27,7 +27,7 @@ from ..reduce.reduction_tiles import NUMBERS, cdiv, power_of_2
 _PLACES = 128  # of one channel
 _TILE = 2048  # places times channels; with fewer ptxas spills registers that there are
 _CHANNELS = 128  # at most
-_MOST_PLACES = 1 << 30  # of a plane
+_MAX_PLACES = 1 << 30  # of a plane
 _MANY = 1 << 30  # places of all planes, which are counted in int64
 _TAPS = {"nearest": 1, "nearest-exact": 1, "linear": 2, "bilinear": 2, "trilinear": 2, "bicubic": 4}
 _PRECISE = 1 << 22  # places that float32 tells apart by a quarter
@@ -240,7 +240,7 @@ def interpolate(
     x: Tensor, planes: int, size: Ints, mode: str, align_corners: bool, scales: Scales
 ) -> Tensor:
     taps = _TAPS[mode]
-    small = max(prod(x.shape[2:]), prod(size)) < _MOST_PLACES
+    small = max(prod(x.shape[2:]), prod(size)) < _MAX_PLACES
     exact = x.dtype.is_floating_point or taps == 1
     if x.dtype not in NUMBERS or not (small and exact):
         return reference.interpolate(x, planes, size, mode, align_corners, scales)
@@ -267,7 +267,7 @@ def interpolate(
 def interpolate_grad(
     dy: Tensor, shape: Ints, planes: int, size: Ints, mode: str, align_corners: bool, scales: Scales
 ) -> Tensor:
-    if max(prod(shape[2:]), prod(size)) >= _MOST_PLACES:
+    if max(prod(shape[2:]), prod(size)) >= _MAX_PLACES:
         return reference.interpolate_grad(dy, shape, planes, size, mode, align_corners, scales)
     taps = _taps_of(_TAPS[mode], planes)
     given, last = _dense(dy)

@@ -21,7 +21,7 @@ from ..reduce.reduction_tiles import cdiv, power_of_2
 
 BLOCK = 1024
 _ROWS_FROM = 64  # a rest of this many elements has programs of its own for each row
-MOST_ACROSS = 65535  # programs along the second dim of a CUDA grid
+MAX_ACROSS = 65535  # programs along the second dim of a CUDA grid
 
 
 class Along(NamedTuple):
@@ -171,7 +171,7 @@ def gathered(
     sizes = (rest, entries, along.size, along.offset, along.whole)
     block = min(power_of_2(rest), 2 * BLOCK)
     grid = (lead * entries, cdiv(rest, block))
-    if rest >= _ROWS_FROM and not each and grid[1] <= MOST_ACROSS:
+    if rest >= _ROWS_FROM and not each and grid[1] <= MAX_ACROSS:
         gather_rows.launch(grid, (source, index, result, *sizes), (along.wrap, block))
     else:
         count = y.numel()

@@ -25,7 +25,7 @@ from .gemm_tiles import GROUP_OF_ROWS, place
 _TILE = 2048  # elements that a program quantizes where each row has a scale
 _MOST = 16384  # elements of a block
 _ALONG = 65535  # programs along the second dim of a grid
-_LEAST_STEP, _STEP = 32, 128  # terms that the tensor core adds at a time
+_MIN_STEP, _STEP = 32, 128  # terms that the tensor core adds at a time
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _OPEN = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -169,7 +169,7 @@ def scaled_matmul(
     n = b.shape[1]
     y = torch.empty((m, n), dtype=dtype, device=a.device)
     tall, wide = _tile(m, b_columns)
-    step = min(max(power_of_2(block), _LEAST_STEP), _STEP)
+    step = min(max(power_of_2(block), _MIN_STEP), _STEP)
     # Tensor cores read float8 along the sum only.
     args = (a.contiguous(), a_scale.contiguous(), _turned(b), b_scale.contiguous(), y)
     _product.launch(

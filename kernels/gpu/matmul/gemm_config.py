@@ -13,10 +13,10 @@ from ..launch.launch_trace import guarded
 from .tile_cost import Product, count, cycles, longest, part_counts, processors
 
 AMD = torch.version.hip is not None
-_LEAST_STEPS = 8  # that are worth a program of their own
+_MIN_STEPS = 8  # that are worth a program of their own
 _GAIN = 0.95  # of the time of one part at most
 _NEAR = 1.01  # of the least time; among such numbers of parts the fewest are taken
-_MOST_PROGRAMS = 8191  # of a sum in parts
+_MAX_PROGRAMS = 8191  # of a sum in parts
 DEEP = ("sm_90", "sm_100")  # whose shared memory holds four stages of the largest tile
 
 
@@ -166,8 +166,8 @@ def _parts(p: Product, kind: str, tile: Tile) -> int:
 
     Parts need memory, and are not copied by TMA: on an H200 that took 2 to 5% longer.
     """
-    worth = p.k // (_LEAST_STEPS * tile.k)
-    fit = _MOST_PROGRAMS // (count(p.m, p.n, tile) * p.batches)
+    worth = p.k // (_MIN_STEPS * tile.k)
+    fit = _MAX_PROGRAMS // (count(p.m, p.n, tile) * p.batches)
     tried = part_counts(p.k, tile.k, max(1, min(worth, fit)))
     time = {parts: cycles(p, kind, tile, parts) for parts in tried}
     least = min(time.values())

@@ -14,12 +14,12 @@ from ..reduce.reduction_tiles import from_memory_order, memory_order
 from .evaluate import plan_dense
 from .expression import WORK, Expression, Writer
 from .pointwise_kernels import Pointwise, key_of, numbers_are_real, stand_in, supported, write
-from .prologue import MOST_INPUTS, Prologue, function_of
+from .prologue import MAX_INPUTS, Prologue, function_of
 
 # Left to torch: functions that are no single pointwise kernel (see `why_not`), several devices,
 # and tensors that are too large.
 
-_MOST_PLANS = 256  # of one chain: other layouts of its inputs
+_MAX_PLANS = 256  # of one chain: other layouts of its inputs
 
 
 def why_not(function: Callable[..., Tensor], arguments: tuple[object, ...]) -> str:
@@ -74,7 +74,7 @@ def several(chain: Chain) -> Callable[..., tuple[Tensor, ...]]:
         key = tuple(map(key_of, tensors))
         found = plans.get(key)
         if found is None:
-            if len(plans) >= _MOST_PLANS:
+            if len(plans) >= _MAX_PLANS:
                 plans.clear()
             found = plans[key] = _plan(chain, tensors)
         return found(*tensors)
@@ -120,7 +120,7 @@ def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Tensor | Prolog
             x.shape == first.shape and x.is_contiguous() and x.device == first.device and x.ndim
             for x in views
         )
-        if not dense or first.numel() == 0 or len(views) > MOST_INPUTS:
+        if not dense or first.numel() == 0 or len(views) > MAX_INPUTS:
             value = compute(*tensors)
             return value, value
         dtypes = tuple([x.dtype for x in tensors])

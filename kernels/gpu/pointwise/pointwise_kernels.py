@@ -25,7 +25,7 @@ from .triton_functions import is_known, takes_of
 # not merge, as rows are counted in int32; tensors on several devices, as torch takes 0-d tensors
 # on the host.
 
-_MOST_PLANS = 4096
+_MAX_PLANS = 4096
 
 Function = Callable[..., Tensor]
 Given = Sequence[Any]  # tensors and numbers
@@ -57,7 +57,7 @@ class Pointwise:
         key = (function, *[key_of(arg) for arg in args])
         found = self._plans.get(key)
         if found is None:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             found = self._plans[key] = self._plan(function, given, args)
         return found(given, args, out)

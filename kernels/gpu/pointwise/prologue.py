@@ -16,7 +16,7 @@ from .expression import Expression, Writer
 from .scalar_functions import cast
 from .triton_functions import from_text
 
-MOST_INPUTS = 4
+MAX_INPUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Prologue:
     The tensors are in row-major order; or they are views so, and have the dims of what the
     prologue stands for in this `order`.
 
-    The function takes `MOST_INPUTS` values, of which it uses as many as there are tensors. What it
+    The function takes `MAX_INPUTS` values, of which it uses as many as there are tensors. What it
     gives is written to `whole`, if that is there.
     """
 
@@ -66,7 +66,7 @@ def function_of(
     expression: Expression,
     numbers: Sequence[float | int],
     places: tuple[int, ...] | None = None,
-    count: int = MOST_INPUTS,
+    count: int = MAX_INPUTS,
 ) -> object:
     """A function of Triton for the outputs of an expression, with its numbers in it.
 

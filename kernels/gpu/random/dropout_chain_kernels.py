@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ... import dropout_chain_ref as reference, random_ref
-from ...dropout_chain_ref import MOST_BESIDE
+from ...dropout_chain_ref import MAX_BESIDE
 from ...philox import Seed
 from ...pointwise_chain_ref import Chain
 from ...random_ref import Plan
@@ -32,7 +32,7 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
             each.shape == x.shape and each.is_contiguous() and each.device == x.device
             for each in given
         )
-        if not dense or len(beside) > MOST_BESIDE or x.numel() == 0:
+        if not dense or len(beside) > MAX_BESIDE or x.numel() == 0:
             return by_parts(*given, shape=shape, offset=offset, p=p, seed=seed, call=call)
         dtypes = tuple([each.dtype for each in given])
         found = functions.get(dtypes)

@@ -36,7 +36,7 @@ from .variance_kernels import combined, taken_in
 _TILE = 2048  # elements: 16 for each thread, with three numbers kept for each
 _PROGRAMS = 1024
 # What a chain takes beside x: tensors like it, and vectors of channels.
-MOST_SLOPES, MOST_VECTORS = 3, 4
+MAX_SLOPES, MAX_VECTORS = 3, 4
 
 
 class _Channels(NamedTuple):
@@ -287,8 +287,8 @@ def summed(
     first = [dense(slope, channels_last) for slope in slopes]
     numbers = [vector.contiguous() for vector in vectors]
     pointers = (
-        *first, *[None] * (MOST_SLOPES - len(first)), given,
-        *numbers, *[None] * (MOST_VECTORS - len(numbers)), whole, parts,
+        *first, *[None] * (MAX_SLOPES - len(first)), given,
+        *numbers, *[None] * (MAX_VECTORS - len(numbers)), whole, parts,
     )  # fmt: skip
     # Without contraction, so that each value of a chain has the bits of a kernel of its own.
     _sums.launch(t.grid, (*pointers, *t.numbers), (chain, TRITON[wide], *t.tile), fused=False)

@@ -20,8 +20,8 @@ from ..pointwise.pointwise_chain_kernels import expression_of, one
 from ..pointwise.prologue import function_of
 from .batch_norm_kernels import (
     LAYOUTS,
-    MOST_SLOPES,
-    MOST_VECTORS,
+    MAX_SLOPES,
+    MAX_VECTORS,
     _sums,
     channel_sums,
     suits,
@@ -30,7 +30,7 @@ from .batch_norm_kernels import (
 
 # Left to torch: what is left to it of batch norm and of chains.
 
-assert reference.MOST_TENSORS == MOST_SLOPES and reference.MOST_VECTORS + 2 == MOST_VECTORS
+assert reference.MAX_TENSORS == MAX_SLOPES and reference.MAX_VECTORS + 2 == MAX_VECTORS
 
 
 def with_chain(made: ChannelChain) -> Callable[..., tuple[Tensor, ...]]:
@@ -59,9 +59,9 @@ def with_chain(made: ChannelChain) -> Callable[..., tuple[Tensor, ...]]:
 def _function(made: ChannelChain, tensors: tuple[Tensor, ...]) -> tuple[object, torch.dtype]:
     """The Triton function of the chain for tensors of these dtypes, and the dtype it gives."""
     expression, numbers = expression_of(made.chain, tensors)
-    others = range(MOST_SLOPES, MOST_SLOPES + len(tensors) - made.tensors)
+    others = range(MAX_SLOPES, MAX_SLOPES + len(tensors) - made.tensors)
     places = (*range(made.tensors), *others)
-    function = function_of(expression, tuple(numbers), places, MOST_SLOPES + 1 + MOST_VECTORS)
+    function = function_of(expression, tuple(numbers), places, MAX_SLOPES + 1 + MAX_VECTORS)
     return function, expression.dtype(expression.outputs[0])
 
 

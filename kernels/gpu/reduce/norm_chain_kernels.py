@@ -16,13 +16,13 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import norm_chain_ref as reference, norm_ref, pointwise_ref
-from ...norm_chain_ref import MOST_AFTER, MOST_BEFORE, MOST_BESIDE, Norm, NormChain
+from ...norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_BESIDE, Norm, NormChain
 from ...pointwise_chain_ref import At, Chain, Link
 from ...select import triton_kernel
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.pointwise_chain_kernels import expression_of, several
-from ..pointwise.prologue import MOST_INPUTS, function_of
+from ..pointwise.prologue import MAX_INPUTS, function_of
 from .norm_grad_kernels import (
     SHARED as SHARED_GRAD,
     WIDEST,
@@ -38,7 +38,7 @@ from .row_configs import dense_or_none
 
 # Left to torch: empty tensors.
 
-assert MOST_BEFORE <= MOST_INPUTS and MOST_BESIDE < MOST_INPUTS
+assert MAX_BEFORE <= MAX_INPUTS and MAX_BESIDE < MAX_INPUTS
 _ROUND = {
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
@@ -256,8 +256,8 @@ def _run(
     _norm_chain.launch(
         t.grid,
         (
-            *_filled(first, MOST_BEFORE), whole, weight, bias, y, *_filled(beside, MOST_BESIDE),
-            *_filled(results, MOST_AFTER), *_filled(statistics, 2), rows, columns, _eps(chain),
+            *_filled(first, MAX_BEFORE), whole, weight, bias, y, *_filled(beside, MAX_BESIDE),
+            *_filled(results, MAX_AFTER), *_filled(statistics, 2), rows, columns, _eps(chain),
         ),
         (
             found.before, found.after, chain.norm in _CENTRED, weight is not None,
@@ -286,8 +286,8 @@ def _run_grad(
     _norm_grad_chain.launch(
         (programs,),
         (
-            *_filled(first, MOST_BEFORE), whole, x, weight, mean, rstd, dx,
-            *_filled(beside, MOST_BESIDE), *_filled(results, MOST_AFTER), sums, rows, columns,
+            *_filled(first, MAX_BEFORE), whole, x, weight, mean, rstd, dx,
+            *_filled(beside, MAX_BESIDE), *_filled(results, MAX_AFTER), sums, rows, columns,
             _eps(chain),
         ),
         (

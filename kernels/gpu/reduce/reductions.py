@@ -20,7 +20,7 @@ from torch import Tensor
 from ..launch.aot_cases import Case
 from ..launch.configs import Config, architecture
 from ..launch.jit_kernel import Kernel
-from ..pointwise.prologue import MOST_INPUTS, Prologue, function_of, gelu_and_sum
+from ..pointwise.prologue import MAX_INPUTS, Prologue, function_of, gelu_and_sum
 from .reduction_tiles import (
     TRITON,
     Tiles,
@@ -175,7 +175,7 @@ def _launch(
     constants: tuple[object, ...],
 ) -> None:  # fmt: skip
     tensors = x.tensors if isinstance(x, Prologue) else (x,)
-    absent = (None,) * (MOST_INPUTS - len(tensors))
+    absent = (None,) * (MAX_INPUTS - len(tensors))
     chain, whole = (x.function, x.whole) if isinstance(x, Prologue) else (None, None)
     pointers = (*tensors, *absent, whole, center, y)
     t.launch(_reduce, pointers, (t.chunk, count), (chain, *constants), fused=chain is None)

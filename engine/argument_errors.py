@@ -1,9 +1,9 @@
-"""Errors for bad arguments of public functions: they name the function and the argument.
+"""Argument errors: errors for bad arguments, which name the public function and the argument.
 
-A function of many ops reads its arguments where it needs them. A bad argument would then fail deep
-inside: as an AttributeError, or as an error of an op that the user has not called. So public
-functions are wrapped. The wrapper costs one call. Only after an error are the arguments compared
-with the types of the parameters.
+A function made of several ops reads its arguments where it needs them. A bad one would fail deep
+inside, as an AttributeError or as an error of an op that the user did not call. Public functions
+are therefore wrapped. A wrapper costs one call; arguments are compared with the types of the
+parameters only after an error.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from .names import Function
 
 F = TypeVar("F", bound=Function)
 
-# What code that was given something unexpected raises, and the class of ours for it. Subclasses
-# (torch.OutOfMemoryError, FileNotFoundError) say something else and are left alone.
+# The exceptions of code that got an unexpected argument, and the class of ours for each. Subclasses
+# (torch.OutOfMemoryError, FileNotFoundError) have other causes and are left alone.
 _UNEXPECTED: dict[type[Exception], type[OnefoldError]] = {
     AssertionError: OnefoldRuntimeError,
     AttributeError: OnefoldTypeError,
@@ -65,30 +65,30 @@ def call({taken}):
     try:
         return core({passed})
     except Exception as caught:
-        refuse(core, caught, ({places}), {named})
+        raise_argument_error(core, caught, ({places}), {named})
         raise
 """
 _OF_A_RANK = re.compile(r"(\w+: )?rank \d+")  # what another rank says of its own call
-_made: dict[Function, Function] = {}  # functions with a boundary, by those without
+_wrappers: dict[Function, Function] = {}  # by the wrapped function, and by themselves
 
 
-def by_itself(core: F) -> F:
+def checks_own_arguments(core: F) -> F:
     """Mark a function that checks its own arguments, and is not wrapped (a decorator)."""
-    _made[core] = core
+    _wrappers[core] = core
     return core
 
 
-def refusing(core: F) -> F:
+def with_argument_errors(core: F) -> F:
     """Wrap a public function, so that errors for bad arguments name it (a decorator).
 
-    Errors of it name it, and are OnefoldErrors. What code of users raises, which it calls, passes.
+    They are OnefoldErrors. Exceptions of user code that the function calls are left alone.
     """
     if not isinstance(core, types.FunctionType):
         return core
-    found = _made.get(core)
+    found = _wrappers.get(core)
     if found is None:
-        found = _made[core] = _bounded(core)
-        _made[found] = found
+        found = _wrappers[core] = _bounded(core)
+        _wrappers[found] = found
     return cast(F, found)
 
 
@@ -104,7 +104,11 @@ def _bounded(core: types.FunctionType) -> Function:
         co_varnames=(*own.values(), template.co_varnames[-1]),
         co_consts=tuple([_renamed(each, own) for each in template.co_consts]),
     )
-    scope: dict[str, object] = {"__name__": __name__, "core": core, "refuse": refuse}
+    scope: dict[str, object] = {
+        "__name__": __name__,
+        "core": core,
+        "raise_argument_error": raise_argument_error,
+    }
     made = types.FunctionType(text, scope, core.__name__, core.__defaults__)
     made.__kwdefaults__ = core.__kwdefaults__
     made.__module__, made.__doc__ = core.__module__, core.__doc__
@@ -115,9 +119,9 @@ def _bounded(core: types.FunctionType) -> Function:
 
 @cache
 def _template(positional: int, positional_only: int, keywords: int, flags: int) -> types.CodeType:
-    """The code for parameters of these numbers, which have names by their places.
+    """The code of a wrapper with so many parameters of each kind, named by their positions.
 
-    Functions with parameters alike share it, so that importing the package compiles few.
+    Functions with the same kinds share it, so that importing the package compiles few.
     """
     names = [f"p{index}" for index in range(positional + keywords + flags.bit_count())]
     by_keyword, rest = names[positional : positional + keywords], names[positional + keywords :]
@@ -149,16 +153,16 @@ def _template(positional: int, positional_only: int, keywords: int, flags: int) 
 
 
 def _renamed(constant: object, own: Mapping[str, str]) -> object:
-    """A constant of a code object, in which names of keywords are, with other names."""
+    """A constant of a code object, with the names of keywords in it replaced."""
     if isinstance(constant, tuple):
         return tuple([_renamed(each, own) for each in constant])
     return own.get(constant, constant) if isinstance(constant, str) else constant
 
 
-def refuse(
+def raise_argument_error(
     core: Function, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """Raise the error of a public function for an error in it, unless that names it already."""
+    """Raise the error that names a public function, for an error in it that does not yet."""
     name = _name_of(core, args)
     if isinstance(error, OnefoldError):
         if _names(name, str(error)) or _OF_A_RANK.match(str(error)):
@@ -166,9 +170,9 @@ def refuse(
     elif type(error) not in _UNEXPECTED or _is_of_users(error):
         return
     elif isinstance(error, RecursionError) and _is_inner(core):
-        return  # where the calls are nested so deeply, nothing can be said
+        return  # the stack is too deep to build a message here
     wrong = _misfit(core, args, kwargs)
-    if isinstance(error, OnefoldError):  # of what was called inside; its words stay
+    if isinstance(error, OnefoldError):  # of an inner call, whose message is kept
         error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
         return
     if wrong is not None:
@@ -186,21 +190,21 @@ def _is_inner(core: Function) -> bool:
     return False
 
 
-def refuse_in_call(
+def raise_call_error(
     of: object, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """The same for an object of a class of the package that is called, such as a layer.
+    """As `raise_argument_error`, for a call of an object such as a layer.
 
-    Errors of ours name the op already, and NotImplementedError says that a method is missing.
+    OnefoldErrors name the op already, and NotImplementedError says that a method is missing.
     """
     passes = isinstance(error, (OnefoldError, NotImplementedError)) or _is_of_users(error)
     if type(error) in _UNEXPECTED and not passes:
-        told = _text(type(of).__name__, error, args, kwargs)
-        raise _UNEXPECTED[type(error)](told) from error
+        text = _text(type(of).__name__, error, args, kwargs)
+        raise _UNEXPECTED[type(error)](text) from error
 
 
 def _name_of(core: Function, args: Sequence[object]) -> str:
-    """What users call a function: a constructor by its class."""
+    """The name by which users know a function: a constructor by its class."""
     return type(args[0]).__name__ if core.__name__ == "__init__" else core.__name__
 
 
@@ -208,14 +212,14 @@ def _text(name: str, error: Exception, args: Sequence[object], kwargs: Mapping[s
     reason = str(error).split("\n")[0]
     if isinstance(error, RecursionError):
         reason = "they are nested too deeply, or of a type that it does not take"
-    given = [f"  argument {i}: {_word(arg)}" for i, arg in enumerate(args)]
-    given += [f"  {key}: {_word(arg)}" for key, arg in kwargs.items()]
+    given = [f"  argument {i}: {_shown(arg)}" for i, arg in enumerate(args)]
+    given += [f"  {key}: {_shown(arg)}" for key, arg in kwargs.items()]
     lines = [f"{name}: cannot take these arguments ({reason})", *given]
     return "\n".join([*lines, f"  called at {user_line()}"])
 
 
 def _names(name: str, text: str) -> bool:
-    """Whether the text holds the name as a word; `relu` is in "relu_: ..." too."""
+    """Whether the text contains the name as a word; "relu_: ..." also contains `relu`."""
     return re.search(rf"\b{re.escape(name.strip('_'))}_?\b", text) is not None
 
 
@@ -229,8 +233,8 @@ def _is_of_users(error: Exception) -> bool:
     return False
 
 
-def _word(value: object) -> str:
-    """A value in an error: tensors by what they are, and nothing long."""
+def _shown(value: object) -> str:
+    """A value as errors show it: a tensor by its meta, anything else shortened."""
     if hasattr(value, "meta"):
         return f"a Tensor, {value.meta!r}"
     if value is not None and type(value).__module__ != "builtins":
@@ -240,7 +244,7 @@ def _word(value: object) -> str:
 
 
 def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
-    """The first argument that is of none of the types of its parameter, or None."""
+    """What is wrong with the first argument that does not have its parameter's type, or None."""
     try:
         bound = inspect.signature(core, eval_str=True).bind(*args, **kwargs)
     except (TypeError, NameError):  # types that are imported for type checkers only
@@ -256,19 +260,19 @@ def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]
             pairs = [(name, value, allowed)]
         for what, each, kind in pairs:
             if each is not parameter.default and not fits(each, kind):
-                return f"argument '{what}' must be {describe(kind)}, but got {_word(each)}"
+                return f"argument '{what}' must be {describe(kind)}, but got {_shown(each)}"
     return None
 
 
 def check_types(who: str, core: Function, given: Mapping[str, object]) -> None:
-    """Raise OnefoldTypeError for a value that the parameter of its name would not take."""
+    """Raise OnefoldTypeError for a value that does not have the type of the parameter of its name."""
     for name, parameter in _parameters(core).items():
         value, kind = given.get(name, parameter.default), parameter.annotation
         if value is parameter.default:
             continue
         if not fits(value, kind) or (_is_tensor(value) and not _names_type_of(value, kind)):
             raise OnefoldTypeError(
-                f"{who}: {name!r} must be {describe(kind)}, but got {_word(value)}"
+                f"{who}: {name!r} must be {describe(kind)}, but got {_shown(value)}"
             )
 
 
@@ -297,12 +301,12 @@ def _of_keywords(given: Mapping[str, object], allowed: object) -> list[tuple[str
     return [(name, value, known[name]) for name, value in given.items() if name in known]
 
 
-# Types that stand for several: what Python and numpy take for one of them.
+# Annotations that accept more types than themselves, in Python and numpy.
 _NUMBERS: dict[object, type] = {float: Real, complex: Complex}
 
 
 def fits(value: object, kind: object) -> bool:
-    """Whether a value is of the type of a parameter; yes where that cannot be said.
+    """Whether a value has the type of a parameter; True where that cannot be decided.
 
     Example:
         >>> fits([1, 2], int | Sequence[int]), fits("ab", int | Sequence[int])
@@ -340,7 +344,7 @@ def _fits_all(value: object, origin: type, inner: Sequence[object]) -> bool:
     if issubclass(origin, Collection) and not isinstance(value, Collection):
         return False
     if hasattr(value, "shape") or not isinstance(value, Collection):
-        return True  # the elements are not asked for twice
+        return True  # the elements may only be read once
     if len(inner) == 1 or (len(inner) == 2 and inner[1] is ...):
         return all(fits(each, inner[0]) for each in value)
     if issubclass(origin, tuple) and inner:
@@ -357,7 +361,7 @@ def _is_index(value: object) -> bool:
 
 
 def _is_one_number(value: object) -> bool:
-    """Whether it is a tensor or array of one element."""
+    """Whether a value is a tensor or array of one element."""
     shape = getattr(value, "shape", None)
     return isinstance(shape, tuple) and all(size == 1 for size in shape)
 
