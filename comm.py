@@ -190,9 +190,9 @@ def all_to_all(
         outs = _forms(output_tensor_list, "outputs", team)
         return outs, _forms(input_tensor_list, "inputs", team)
 
-    told = _meet("all_to_all", team, check)
-    for rank, (outs, _) in enumerate(told):
-        for peer, (_, ins) in enumerate(told):
+    gathered = _meet("all_to_all", team, check)
+    for rank, (outs, _) in enumerate(gathered):
+        for peer, (_, ins) in enumerate(gathered):
             if outs[peer] != ins[rank]:
                 raise RankMismatch(
                     f"all_to_all: rank {team.ranks[peer]} sends {_text(ins[rank])} to rank "
@@ -342,26 +342,26 @@ def _meet(what: str, team: _Team, check: Callable[[], Any]) -> list[Any]:
         facts = check()
     except OnefoldError as error:
         problem = error
-    told = collectives.gather_objects((what, facts, problem, user_line()), team.ranks)
-    for rank, (name, _, found, line) in zip(team.ranks, told, strict=True):
-        if name != told[0][0]:
+    gathered = collectives.gather_objects((what, facts, problem, user_line()), team.ranks)
+    for rank, (name, _, found, line) in zip(team.ranks, gathered, strict=True):
+        if name != gathered[0][0]:
             raise RankMismatch(
-                f"rank {team.ranks[0]} called {told[0][0]} at {told[0][3]}, but rank {rank} "
-                f"{name} at {line}"
+                f"rank {team.ranks[0]} called {gathered[0][0]} at {gathered[0][3]}, but rank "
+                f"{rank} {name} at {line}"
             )
         if found is not None:
             raise type(found)(f"{what}: on rank {rank}, at {line}: {found}")
-    return [theirs for _, theirs, *_ in told]
+    return [theirs for _, theirs, *_ in gathered]
 
 
 def _agree(what: str, team: _Team, check: Callable[[], Any]) -> None:
     """Raise RankMismatch on every rank unless `check` gives the same on all."""
-    told = _meet(what, team, check)
-    for rank, theirs in zip(team.ranks, told, strict=True):
-        if theirs != told[0]:
+    gathered = _meet(what, team, check)
+    for rank, theirs in zip(team.ranks, gathered, strict=True):
+        if theirs != gathered[0]:
             raise RankMismatch(
                 f"{what}: every rank must pass the same shapes, dtypes and ranks, but rank "
-                f"{team.ranks[0]} passed {told[0]} and rank {rank} {theirs}"
+                f"{team.ranks[0]} passed {gathered[0]} and rank {rank} {theirs}"
             )
 
 

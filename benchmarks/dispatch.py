@@ -289,7 +289,7 @@ def worker(rounds: int) -> None:
     """One rank of the launched measurement; rank 0 prints the JSON."""
     results = measure(2, rounds)
     if flow.env.get_rank() == 0:
-        timing.tell(results)
+        timing.print_results(results)
     dist.barrier()
 
 

@@ -160,7 +160,7 @@ def worker(rounds: int, cases: list[str]) -> None:
     flow.placement("cpu", list(range(RANKS)))
     results = {case: measure(*CASES[case], rounds) for case in cases}
     if flow.env.get_rank() == 0:
-        timing.tell(results)
+        timing.print_results(results)
     dist.barrier()
 
 

@@ -120,7 +120,7 @@ def measure(row: Row, quick: bool = False, dry: bool = False) -> Result:
                 call(*args)
             synchronize()
             calls[name] = call
-        except Exception as error:  # noqa: BLE001 - one that fails is told of, the others go on
+        except Exception as error:  # noqa: BLE001 - a failure is reported, the others go on
             failed[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
     times: dict[str, list[float]] = {name: [] for name in calls}
     for index in range(2 if dry else QUICK_ROUNDS if quick else ROUNDS):

@@ -154,7 +154,7 @@ def worker(rounds: int, ways: list[str], sizes: list[str]) -> None:
         for way in ways:
             results[name][way] = measure(SIZES[name], way, rounds)
     if flow.env.get_rank() == 0:
-        timing.tell(results)
+        timing.print_results(results)
     dist.barrier()
 
 

@@ -166,7 +166,7 @@ def worker(options: argparse.Namespace) -> None:
     names = options.size or list(SIZES)
     results = measure(names, options.hardware, options.rounds)
     if flow.env.get_rank() == 0:
-        timing.tell(results)
+        timing.print_results(results)
     dist.barrier()
 
 

@@ -84,26 +84,26 @@ def compare(
     return found, ratio
 
 
-def tell(results: object) -> None:
-    """Print what a worker of `launched` has found."""
+def print_results(results: object) -> None:
+    """Print the results of a worker of `launched`, which reads them from its output."""
     print("RESULT " + json.dumps(results))
 
 
 def launched(script: str, words: Sequence[str], timeout: float) -> Results:
-    """What rank 0 of two processes tells that run a benchmark with these words as workers."""
+    """The results of rank 0 of two workers of a benchmark, started with these arguments."""
     command = [sys.executable, "-m", "onefold.distributed.launch", "--nproc_per_node", "2"]
     command += [str(Path(script).resolve()), "--worker", *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, check=False, env=env
     )
-    return _told(done)
+    return _results_of(done)
 
 
 def apart(script: str, words: Sequence[str], timeout: float) -> Results:
-    """What a process of its own tells that runs a benchmark with these words."""
+    """The results of a benchmark in a separate process, started with these arguments."""
     command = [sys.executable, str(Path(script).resolve()), *words]
-    return _told(
+    return _results_of(
         subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     )
 
@@ -124,7 +124,7 @@ def cases(
     parser.add_argument("--case", choices=tuple(known), help="measure this one, in this process")
     asked = parser.parse_args().case
     if asked is not None:
-        tell(measure(known[asked]))
+        print_results(measure(known[asked]))
         return
     rows: list[Results] = []
     print(f"{'case':>20} " + " ".join(f"{name:>10}" for name in columns))
@@ -135,7 +135,7 @@ def cases(
     print(f"\nwritten to {save(Path(script).stem, rows)}")
 
 
-def _told(done: subprocess.CompletedProcess[str]) -> Results:
+def _results_of(done: subprocess.CompletedProcess[str]) -> Results:
     lines = [line for line in done.stdout.splitlines() if "RESULT " in line]
     if done.returncode or not lines:
         raise SystemExit(f"the measurement failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -332,7 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.worker:
         row = options.worker
         size = MODELS[row["model"]][2 if options.dry else 1]
-        timing.tell(measure(row["model"], size, row["batch"], row["candidate"]))
+        timing.print_results(measure(row["model"], size, row["batch"], row["candidate"]))
         return 0
     if options.forms:
         for name in names:

@@ -31,7 +31,7 @@ class Saving:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._problem = ""
-        self.told = False  # whether somebody waited, and knows
+        self.reported = False  # whether a caller has waited and got the result
         self._thread: threading.Thread | None = None
         self._copied = threading.Event()
 
@@ -75,12 +75,12 @@ class Saving:
         """
         if self._thread is not None:
             self._thread.join()
-        if not self.told:
+        if not self.reported:
             here = world()
             if here.launched:
                 problems = gather_objects(self._problem, tuple(range(here.size)))
                 self._problem = next((each for each in problems if each), "")
-            self.told = True
+            self.reported = True
         if self._problem:
             raise CheckpointError(self._problem)
         return self.path

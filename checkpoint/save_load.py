@@ -1,4 +1,4 @@
-"""save and load: one file that holds any nest of tensors, numbers and strings, and no pickle."""
+"""save and load: one file that holds a pytree of tensors, numbers and strings, without pickle."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def save(
     *,
     format: str = "safetensors",
 ) -> None:
-    """Write a nest of tensors, numbers, strings, dicts, lists and tuples into one file.
+    """Write a pytree of tensors, numbers and strings in dicts, lists and tuples into one file.
 
     They may be state dicts of modules, optimizers and graphs. The file is a safetensors file, with
-    the nest and checksums in its metadata; with `format="torch"` it is one that `torch.load` reads.
-    It is written under a temporary name, and renamed when it is complete.
+    the structure and checksums in its metadata; with `format="torch"` it is one that `torch.load`
+    reads. It is written under a temporary name, and renamed when it is complete.
 
     With global tensors, every process calls this with the same `global_dst_rank`, the rank that
     gathers and writes; local tensors are an error then. Global tensors that this process holds
@@ -301,18 +301,18 @@ def _load_global(path: File, source: int, placement: Placement, torch_too: bool)
         raise OnefoldValueError(
             f"load: global_src_rank must be a rank, 0 to {here.size - 1}, but got {source!r}"
         )
-    told: tuple[str, Json, Json] = ("", None, None)
+    answer: tuple[str, Json, Json] = ("", None, None)
     values: dict[str, torch.Tensor] = {}
     if not here.launched or here.rank == source:
         try:
             tree, values = _read(path, torch_too)
             forms = {name: (str(x.dtype)[6:], list(x.shape)) for name, x in values.items()}
-            told = ("", tree, forms)
+            answer = ("", tree, forms)
         except OnefoldError as error:
-            told = (str(error), None, None)
+            answer = (str(error), None, None)
     if here.launched:
-        told = gather_objects(told, tuple(range(here.size)))[source]
-    problem, tree, forms = told
+        answer = gather_objects(answer, tuple(range(here.size)))[source]
+    problem, tree, forms = answer
     if problem:
         raise CheckpointError(problem)
 

@@ -207,9 +207,9 @@ class Writer:
             self._wait_for_the_end(problem)
             return
         try:
-            told = {0: (sums, problem)}
-            told |= {rank: self._report_of(rank) for rank in range(1, self.ranks)}
-            self._complete({rank: each for rank, (each, _) in told.items()}, told)
+            reports = {0: (sums, problem)}
+            reports |= {rank: self._report_of(rank) for rank in range(1, self.ranks)}
+            self._complete(reports)
         except OSError as error:
             raise CheckpointError(
                 f"the checkpoint {self.folder} was not completed: {error.strerror}"
@@ -253,9 +253,9 @@ class Writer:
 
     def _report(self, sums: Sums, problem: str) -> None:
         path = self._report_file(self.rank)
-        told = {"problem": problem, "sums": [[*key, crc] for key, crc in sums.items()]}
+        report = {"problem": problem, "sums": [[*key, crc] for key, crc in sums.items()]}
         try:
-            path.with_suffix(".new").write_text(json.dumps(told))
+            path.with_suffix(".new").write_text(json.dumps(report))
             os.replace(path.with_suffix(".new"), path)
         except OSError as error:  # rank 0 will miss it
             raise CheckpointError(f"cannot write {path}: {problem or error.strerror}") from error
@@ -268,10 +268,10 @@ class Writer:
             if time.monotonic() > end:
                 return {}, f"rank {rank} did not write its part within {self.timeout:g} s"
             time.sleep(_GLANCE)
-        told = json.loads(path.read_text())
-        sums = {(section, name, number): crc for section, name, number, crc in told["sums"]}
+        report = json.loads(path.read_text())
+        sums = {(section, name, number): crc for section, name, number, crc in report["sums"]}
         path.unlink()
-        return sums, told["problem"]
+        return sums, report["problem"]
 
     def _wait_for_the_end(self, problem: str) -> None:
         """Wait until rank 0 has completed the checkpoint, or given it up."""
@@ -288,10 +288,11 @@ class Writer:
 
     # The end, on rank 0.
 
-    def _complete(self, sums: dict[int, Sums], told: dict[int, tuple[Sums, str]]) -> None:
+    def _complete(self, reports: dict[int, tuple[Sums, str]]) -> None:
+        sums = {rank: found for rank, (found, _) in reports.items()}
         problems = [
             f"on rank {rank}, {problem}" if self.ranks > 1 else problem
-            for rank, (_, problem) in told.items()
+            for rank, (_, problem) in reports.items()
             if problem
         ]
         problems += self._differences(sums)

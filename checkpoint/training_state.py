@@ -70,7 +70,7 @@ def save(
     """
     for saving in _last[:]:
         _last.clear()
-        if not saving.told:
+        if not saving.reported:
             saving.wait()
     here = world()
     if here.planned:
@@ -159,10 +159,12 @@ def agreed(problem: str, facts: list[Any]) -> str:
     if not here.launched:
         return nonce
     mine: tuple[str, list[Any], str] = (problem, facts, nonce)
-    told = gather_objects(mine, tuple(range(here.size)))
-    raise_first([each for each, *_ in told])
-    for rank, (_, theirs, _) in enumerate(told):
-        for what, first, other in zip(("dir", "step", "state"), told[0][1], theirs, strict=True):
+    gathered = gather_objects(mine, tuple(range(here.size)))
+    raise_first([each for each, *_ in gathered])
+    for rank, (_, theirs, _) in enumerate(gathered):
+        for what, first, other in zip(
+            ("dir", "step", "state"), gathered[0][1], theirs, strict=True
+        ):
             if first != other:
                 keys = [] if what != "state" else [k for k in first if first[k] != other.get(k)]
                 raise RankMismatch(
@@ -170,7 +172,7 @@ def agreed(problem: str, facts: list[Any]) -> str:
                     + (f", key {keys[0]!r}: numbers and layouts must be equal" if keys else "")
                     + "; every process must save the same"
                 )
-    return told[0][2]
+    return gathered[0][2]
 
 
 def raise_first(problems: list[str]) -> None:

@@ -20,7 +20,7 @@ Leaf: TypeAlias = Tensor | torch.Tensor | np.ndarray
 
 
 class Description:
-    """A nest as JSON, and its tensors by name; a tensor that occurs twice has one name.
+    """A pytree as JSON, and its tensors by name; a tensor that occurs twice has one name.
 
     Raises OnefoldTypeError, with the path, for a value of another type than those of state dicts,
     and OnefoldRuntimeError for a tensor without data.

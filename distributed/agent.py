@@ -54,7 +54,7 @@ class Agent(LocalElasticAgent):
         self.report: FailureReport | None = None
         self._meeting = rendezvous
         self._files = files
-        self._stopped: set[int] = set()  # as the others were told
+        self._stopped: set[int] = set()  # as reported to the others
         self._held_since: float | None = None  # when a stopped rank was found to hold the store
         self._halted: set[int] = set()  # which were ended because of that
 

@@ -40,7 +40,7 @@ from .exit_guard import ExitGuard
 from .named_groups import give_time, group_named, shake_hands
 from .network_interface import choose_interface
 from .pending import Counter, Pending
-from .rank_error import RankError, close_connections, heard, tell
+from .rank_error import RankError, close_connections, post_error, posted_errors
 from .rank_state import RankStates, end_key, job_keys
 from .watchdog import BECAUSE_OF_ANOTHER, Watchdog
 
@@ -249,7 +249,10 @@ class Connection:
             try:
                 self.store.wait(keys, timedelta(seconds=max(min(left, _GLANCE), 0.001)))
             except RuntimeError as error:
-                ended, left_groups = self._ended(pending), heard(self.store, pending.counters)
+                ended, left_groups = (
+                    self._ended(pending),
+                    posted_errors(self.store, pending.counters),
+                )
                 if self.store.check(keys):
                     return  # who sets its key before it goes was here
                 if ended:
@@ -261,7 +264,7 @@ class Connection:
 
     def is_in_vain(self, pending: Pending) -> bool:
         """Whether a rank that `pending` waits for has ended or left its groups."""
-        return self._ended(pending) or bool(heard(self.store, pending.counters))
+        return self._ended(pending) or bool(posted_errors(self.store, pending.counters))
 
     def _ended(self, pending: Pending) -> bool:
         """Whether a process that `pending` waits for has ended."""
@@ -277,24 +280,25 @@ class Connection:
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:
         """The error to raise when a wait in `pending` failed with `error`.
 
-        That of another rank when it left the groups because of it; this process leaves them then.
+        If another rank left the groups because of an error, that one; this process then leaves,
+        too.
         """
-        errors = heard(self.store, pending.counters)
+        errors = posted_errors(self.store, pending.counters)
         if not errors:
             return self.watch.explain(pending, error)
-        told, *others = errors
+        first, *others = errors
         if any(counter.epoch == self.epoch for counter in pending.counters):
-            self._leave(told)
-        return told.raised_again(self.rank, pending.describe(), user_line(), others)
+            self._leave(first)
+        return first.raised_again(self.rank, pending.describe(), user_line(), others)
 
     def fail(self, error: OnefoldError) -> None:
-        """Let the others know of an error that this rank raises alone, as far as it knows."""
+        """Report to the others an error that this rank raises alone, as far as it knows."""
         error.raised_on = self.rank
         self._leave(RankError.of(error, self.rank))
 
     def _leave(self, error: RankError) -> None:
-        """End all groups because of an error; they are made anew in the next epoch."""
-        tell(self.store, self.epoch, self.rank, error)
+        """End all groups because of an error; new ones are made in the next epoch."""
+        post_error(self.store, self.epoch, self.rank, error)
         for ranks, (handle, _) in self._groups.items():
             if handle is not None or not self._foreign:
                 close_connections(handle, ranks, self.rank)
@@ -329,13 +333,13 @@ class Connection:
     def _note_failure(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Tell the others why this process ends, then report the error as usual."""
+        """Post for the others why this process ends, then report the error as usual."""
         self._failed = True
         text = (str(error).splitlines() or [""])[0]
         frames = [frame for frame, _ in walk_tb(trace)]
         at = user_line(frames[-1] if frames else None)
-        told = isinstance(error, OnefoldError) and error.raised_on not in (None, self.rank)
-        how = BECAUSE_OF_ANOTHER if told or isinstance(error, CommError) else "failed"
+        secondary = isinstance(error, OnefoldError) and error.raised_on not in (None, self.rank)
+        how = BECAUSE_OF_ANOTHER if secondary or isinstance(error, CommError) else "failed"
         self.watch.end(f"{how}, {kind.__name__}: {text}, at {at}")
         self._previous_hook(kind, error, trace)
 

@@ -10,13 +10,13 @@ import torch
 from torch._C._distributed_c10d import Store
 
 VERDICT = "devices/verdict"
-_CLAIMED_FROM = 32  # the bits below count who told, those above who has a GPU of its own
+_CLAIMED_FROM = 32  # the bits below count ranks, those above the ranks with a GPU of their own
 
 
 def address(index: int) -> str:
-    """What no other GPU has: the machine since it was started, and the place on its bus.
+    """A name that no other GPU has: the boot id of the machine, and the place on its bus.
 
-    Instances of one GPU (MIG) have one place: NCCL refuses them, too.
+    Instances of one GPU (MIG) share it: NCCL does not take them, either.
     """
     properties = torch.cuda.get_device_properties(index)
     names = "pci_domain_id", "pci_bus_id", "pci_device_id"
@@ -27,12 +27,12 @@ def address(index: int) -> str:
 
 
 def claim(store: Store, ranks: int, device: str) -> None:
-    """Tell the others which GPU this process has; empty if it has none.
+    """Claim the GPU of this process for all to see; `device` is empty if it has none.
 
-    The last to tell sets the key VERDICT.
+    The last rank to do so sets the key VERDICT.
     """
     alone = bool(device) and store.add(f"devices/{device}", 1) == 1
-    total = store.add("devices/told", (int(alone) << _CLAIMED_FROM) + 1)
+    total = store.add("devices/claims", (int(alone) << _CLAIMED_FROM) + 1)
     if total % (1 << _CLAIMED_FROM) == ranks:
         store.set(VERDICT, str(total >> _CLAIMED_FROM == ranks))
 

@@ -1,4 +1,4 @@
-"""Plain values as JSON, and back: for the wire between processes and for files, without pickle."""
+"""Plain values as JSON and back, for messages between processes and for files, without pickle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEQUENCES = (list, tuple, set, frozenset, torch.Size)
 
 
 def reject(value: object, path: Path) -> Json:
-    """What `encode` does with values of other types, unless it is told."""
+    """The default of `encode` for values of other types: an error."""
     raise OnefoldTypeError(
         f"{'.'.join(path) or 'the value'} is a {type(value).__name__}, which cannot be sent: only "
         "numbers, strings, dtypes, errors and lists, tuples, sets and dicts of them can"
@@ -30,7 +30,7 @@ def reject(value: object, path: Path) -> Json:
 
 
 def encode(value: Any, other: Callable[[object, Path], Json] = reject, path: Path = ()) -> Json:
-    """A nest of plain values as JSON; `other` gives that of other values, by their path.
+    """A tree of plain values as JSON; `other` encodes values of other types, by their path.
 
     >>> encode({"lr": 0.1, "betas": (0.9, 0.99)})
     {'lr': 0.1, 'betas': {'$': 'tuple', 'items': [0.9, 0.99]}}
@@ -68,7 +68,7 @@ def _unknown_tag(tree: Json) -> object:
 
 
 def decode(tree: Json, other: Callable[[Json], object] = _unknown_tag) -> Any:
-    """The value that a tree describes; `other` gives that of a tag that is not known here.
+    """The value that a tree describes; `other` decodes objects with an unknown tag.
 
     Raises ValueError, TypeError, KeyError or AttributeError for what `encode` does not write.
 

@@ -133,11 +133,13 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
         agent.run()
         report = agent.report
         if report is not None:
-            report = report.because_of(others.tell(report.failure))
+            report = report.because_of(others.report(report.failure))
         rendezvous.shutdown()
         return report
     except RendezvousError:
-        if failure := others.last_word():  # who fails for good closes the rendezvous
+        if (
+            failure := others.reported_failure()
+        ):  # a launcher that fails for good closes the rendezvous
             return FailureReport(failure, {})
         raise
     except SignalException:

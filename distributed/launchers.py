@@ -15,12 +15,12 @@ from .failure import Failure, first
 
 _COUNT = "failed/count"
 _INTERVAL = 0.5
-# How long a launcher whose ranks failed because of others waits for the others' launcher to say so.
+# How long a launcher whose ranks failed because of others waits for the report of the cause.
 _PATIENCE = 3.0
 
 
 class OtherLaunchers:
-    """Watches, in a thread, for failures that the launchers of other machines tell.
+    """Watches, in a thread, for failures that the launchers of other machines report.
 
     When there is one, or when another launcher has been silent for `silence` seconds, this process
     gets SIGTERM, which ends its ranks; `failure` or `lost`, the number of a machine, then says why.
@@ -33,7 +33,7 @@ class OtherLaunchers:
         self.lost: int | None = None
         self._connect = connect
         self._node_rank = node_rank
-        self._heard: dict[int, tuple[bytes, float]] = {}  # what each said last, and when
+        self._beats: dict[int, tuple[bytes, float]] = {}  # the last beat of each, and when it came
         self._nodes = nodes
         self._silence = silence
         self._stop = threading.Event()
@@ -44,7 +44,7 @@ class OtherLaunchers:
         try:
             store = self._connect()
             while self.lost is None and not self._stop.wait(_INTERVAL):
-                if failures := _told(store):
+                if failures := _reported(store):
                     self.failure = first(failures)
                     break
                 store.set(f"beat/{self._node_rank}", str(time.monotonic_ns()))
@@ -57,16 +57,16 @@ class OtherLaunchers:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _silent(self, store: Store) -> int | None:
-        """A machine whose launcher said something once, but nothing new for too long."""
+        """A machine whose launcher has sent beats, but none for too long."""
         now = time.monotonic()
         for node in range(self._nodes):
             key = f"beat/{node}"
             if node == self._node_rank or not store.check([key]):
                 continue
-            said = store.get(key)
-            before, since = self._heard.get(node, (b"", now))
-            if said != before:
-                self._heard[node] = (said, now)
+            beat = store.get(key)
+            before, since = self._beats.get(node, (b"", now))
+            if beat != before:
+                self._beats[node] = (beat, now)
             elif now - since > self._silence:
                 return node
         return None
@@ -76,19 +76,19 @@ class OtherLaunchers:
         self._stop.set()
         self._thread.join(timeout=4 * _INTERVAL)
 
-    def last_word(self) -> Failure | None:
-        """The failure that the others tell, if they do within a moment."""
+    def reported_failure(self) -> Failure | None:
+        """The failure that other launchers report, if one does within a few seconds."""
         self.stop()
         deadline = time.monotonic() + _PATIENCE
         with contextlib.suppress(RuntimeError):
             store = self._connect()
             while self.failure is None and time.monotonic() < deadline:
-                self.failure = next(iter(_told(store)), None)
+                self.failure = next(iter(_reported(store)), None)
                 time.sleep(_INTERVAL)
         return self.failure
 
-    def tell(self, failure: Failure) -> Failure:
-        """Tell the others of a failure here; the failure that came first, here or elsewhere."""
+    def report(self, failure: Failure) -> Failure:
+        """Report a failure to the others; returns the first one, perhaps of another machine."""
         self.stop()
         with contextlib.suppress(RuntimeError):
             store = self._connect()
@@ -96,7 +96,7 @@ class OtherLaunchers:
             deadline = time.monotonic() + _PATIENCE
             while failure.secondary and time.monotonic() < deadline:
                 time.sleep(_INTERVAL)
-                failure = first(_told(store))
+                failure = first(_reported(store))
             if self._node_rank == 0:
                 # The store ends with this process.
                 time.sleep(4 * _INTERVAL)
@@ -107,6 +107,6 @@ def _key(number: int) -> str:
     return f"failed/{number}"
 
 
-def _told(store: Store) -> list[Failure]:
+def _reported(store: Store) -> list[Failure]:
     keys = [_key(number) for number in range(1, store.add(_COUNT, 0) + 1)]
     return [Failure.from_json(store.get(key)) for key in keys if store.check([key])]

@@ -24,7 +24,7 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != int(parent):
-            os._exit(1)  # it ended before this one asked to be told
+            os._exit(1)  # it ended before this process asked to be notified
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""An error that one rank raised, and what the other ranks raise that cannot go on without it.
+"""An error that one rank raised, and what ranks raise that cannot continue without it.
 
 An error that depends on data may be raised on one rank alone. That rank says so in the key-value
-store and closes the connections of its process groups. Ranks that wait for it notice at once, find
-its word, raise the same error and do likewise: the error travels along the waits, and a program
-without errors pays nothing. Every such error begins a new epoch, in which groups are made anew.
+store and closes the connections of its process groups. Ranks that wait for it notice immediately,
+read the error, raise it too and do the same: the error travels along the waits, and a program
+without errors pays nothing. Every such error begins a new epoch, in which groups are made again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GOES_ON = (
     "that communicates, such as loss.item(). What ranks did before stays done; ONEFOLD_CHECK=1 "
     "finds ranks that go on at different places."
 )
-_ENDS = "Its device waits for that rank, and cannot be told not to, so this process ends."
+_ENDS = "Its device waits for that rank and cannot be interrupted, so this process ends."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,14 @@ def _key(epoch: int, rank: int | str = "any") -> str:
     return f"left/{epoch}/{rank}"
 
 
-def tell(store: Store, epoch: int, rank: int, error: RankError) -> None:
-    """Say that `rank` leaves the groups of `epoch` because of `error`."""
+def post_error(store: Store, epoch: int, rank: int, error: RankError) -> None:
+    """Post for the others that `rank` leaves the groups of `epoch` because of `error`."""
     with contextlib.suppress(RuntimeError):  # the store is gone, and with it the job
         store.set(_key(epoch, rank), error.to_json())
         store.set(_key(epoch), "")
 
 
-def heard(store: Store, counters: Sequence[Counter]) -> list[RankError]:
+def posted_errors(store: Store, counters: Sequence[Counter]) -> list[RankError]:
     """Why members of the counters' groups left them, one entry per rank that raised first."""
     found: dict[int, RankError] = {}
     with contextlib.suppress(RuntimeError):

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Store
 
 from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
 from .pending import Counter, Pending
-from .rank_error import heard
+from .rank_error import posted_errors
 from .rank_state import RankState, RankStates
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
@@ -242,7 +242,7 @@ class Watchdog:
         raised there. Devices are only asked after the timeout, because asking one while a CUDA
         graph is captured would spoil the capture.
         """
-        errors = heard(self._store, pending.counters)
+        errors = posted_errors(self._store, pending.counters)
         if not errors and waited <= self._timeout:
             return
         # This thread began on device 0, where the driver would take memory for each such process.

@@ -53,9 +53,9 @@ def _report(
     if also_print:
         sys.stderr.write(text + "\n")
     rank = RANK.read() or 0
-    told = isinstance(error, OnefoldError) and error.raised_on not in (None, rank)
+    secondary = isinstance(error, OnefoldError) and error.raised_on not in (None, rank)
     lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
-    leave(folder, Failure(rank, time.time(), told or lost, text))
+    leave(folder, Failure(rank, time.time(), secondary or lost, text))
 
 
 def _end_with(parent: int) -> None:
@@ -67,7 +67,7 @@ def _end_with(parent: int) -> None:
 def main() -> None:
     """Run the program named on the command line as `__main__`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Also where Python was told not to buffer: a print writes its parts and its end one by one.
+        # Also if buffering is off: a print would then write its parts and its end separately.
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     if sys.platform != "linux":  # see parent_death
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

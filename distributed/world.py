@@ -153,7 +153,7 @@ class World:
             self._connection = Connection(self.rank, self.size)
         return self._connection
 
-    def tell(self, error: OnefoldError) -> None:
+    def report_error(self, error: OnefoldError) -> None:
         """Let the other ranks raise `error` too, where they need this one to go on.
 
         For errors that depend on the data of global tensors, which other ranks may not have. Does

@@ -67,7 +67,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions made from now on check their arguments, unless they are told."""
+        """The default of `validate_args` for distributions made from now on."""
         Distribution._validates = value
 
     @property

@@ -44,7 +44,7 @@ class _Anomalies(interpreter.Through):
             if found and _are_finite(args):
                 error = AnomalyError(self._text(name, found, line, tensor))
                 if tensor.is_global:
-                    world().tell(error)
+                    world().report_error(error)
                 raise error
         return result
 

@@ -265,7 +265,7 @@ def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]
 
 
 def check_types(who: str, core: Function, given: Mapping[str, object]) -> None:
-    """Raise OnefoldTypeError for a value that does not have the type of the parameter of its name."""
+    """Raise OnefoldTypeError for a value that does not have the type of its parameter."""
     for name, parameter in _parameters(core).items():
         value, kind = given.get(name, parameter.default), parameter.annotation
         if value is parameter.default:

@@ -1,4 +1,4 @@
-"""Boundaries: wraps public functions and classes, so that errors name them; see `argument_errors`."""
+"""Boundaries: wraps public functions and classes, so that errors name them (`argument_errors`)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .autograd_tape import Node
 from .boxing import BoxingPlan
 from .dispatcher import unary
 from .global_mode import OwnDevice
-from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
+from .local_shards import joined_shape, own_parts, parts, report_problem, unbalanced
 from .meta import Meta, check_nd_sbp
 from .names import names, register_function
 from .op import Metas, Needs, Op
@@ -195,8 +195,8 @@ class _LocalToGlobal:
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
 
 
-def _tells() -> bool:
-    """Whether there are other processes, which are told of the parts that this one joins."""
+def _has_peers() -> bool:
+    """Whether other processes take part in making tensors global."""
     here = world()
     return here.launched and not here.planned
 
@@ -209,8 +209,8 @@ def _read_join(
             f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
             'placement=flow.placement("cpu", ranks=[0, 1])'
         )
-    told = check_meta and _tells()  # a part that is not joined may have any shape
-    counts = not told or not isinstance(placement, Placement) or bool(placement.owned)
+    compared = check_meta and _has_peers()  # a part that is not joined may have any shape
+    counts = not compared or not isinstance(placement, Placement) or bool(placement.owned)
     return read_layout(placement, sbp, x.shape if counts else None, "local_to_global")
 
 
@@ -240,8 +240,8 @@ def local_to_global(
     try:
         to_placement, nd_sbp = _read_join(self, placement, sbp, check_meta)
     except OnefoldValueError as error:
-        if check_meta and _tells():
-            tell_problem(error)  # the others wait to hear of this part
+        if check_meta and _has_peers():
+            report_problem(error)  # the others wait for it
         raise
     if interpreter.capturing():
         raise OnefoldRuntimeError(
@@ -355,14 +355,14 @@ def check_meta_consistency(self: Tensor) -> None:
     Raises RankMismatch on every process, naming the ranks that differ and their lines.
     """
     here = world()
-    if not _tells():
+    if not _has_peers():
         return
-    told = collectives.gather_objects((repr(self.meta), user_line()), tuple(range(here.size)))
-    for rank, (meta, line) in enumerate(told):
-        if meta != told[0][0]:
+    gathered = collectives.gather_objects((repr(self.meta), user_line()), tuple(range(here.size)))
+    for rank, (meta, line) in enumerate(gathered):
+        if meta != gathered[0][0]:
             raise RankMismatch(
-                f"ranks disagree on a tensor: rank 0 has {told[0][0]} at {told[0][1]}, rank "
-                f"{rank} has {meta} at {line}"
+                f"ranks disagree on a tensor: rank 0 has {gathered[0][0]} at {gathered[0][1]}, "
+                f"rank {rank} has {meta} at {line}"
             )
 
 

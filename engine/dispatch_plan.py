@@ -113,7 +113,7 @@ def failed(op: Op, error: Exception, args: Sequence[object]) -> OnefoldError:
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     explained = explain(op, error, described, user_line())
     if any(isinstance(arg, Meta) and arg.is_global for arg in described):
-        world().tell(explained)
+        world().report_error(explained)
     return explained
 
 

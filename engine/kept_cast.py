@@ -80,7 +80,7 @@ def _dtype_of_addend(node: Node) -> torch.dtype | None:
 def wider_dtype(need: object) -> torch.dtype | None:
     """The dtype to which a gradient will be cast, if that is wider than what it is a gradient of.
 
-    `need` is what a vjp is told of an input: where its gradient goes.
+    `need` is the entry of an input in the `needs` of a vjp: where its gradient goes.
     """
     if type(need) is not Node or need.op.name != "cast" or not need.args:
         return None

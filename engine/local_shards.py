@@ -34,22 +34,22 @@ def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> P
         return Parts([tuple(x.shape)] * placement.num_ranks, x.dtype, x.requires_grad)
     mine = (tuple(x.shape), x.dtype, repr(placement), short(nd_sbp), x.requires_grad)
     all_ranks = tuple(range(here.size))
-    told = collectives.gather_objects((mine, user_line()), all_ranks)
-    for rank, (theirs, line) in enumerate(told):
+    gathered = collectives.gather_objects((mine, user_line()), all_ranks)
+    for rank, (theirs, line) in enumerate(gathered):
         if theirs[0] is None:
             raise RankMismatch(
                 f"local_to_global: rank {rank} could not take part, at {line}: {theirs[1]}"
             )
     member = placement.flat_ranks[0]
-    for rank, (theirs, line) in enumerate(told):
+    for rank, (theirs, line) in enumerate(gathered):
         first = 1 if rank in placement.position else 2  # a non-member's part does not count
-        if theirs[first:4] != told[member][0][first:4]:
+        if theirs[first:4] != gathered[member][0][first:4]:
             raise RankMismatch(
                 "local_to_global: ranks disagree on (dtype, placement, sbp): rank "
-                f"{member} has {told[member][0][1:4]} at {told[member][1]}, rank {rank} has "
-                f"{theirs[1:4]} at {line}. Every rank must pass the same."
+                f"{member} has {gathered[member][0][1:4]} at {gathered[member][1]}, rank {rank} "
+                f"has {theirs[1:4]} at {line}. Every rank must pass the same."
             )
-    members = [told[rank][0] for rank in placement.flat_ranks]
+    members = [gathered[rank][0] for rank in placement.flat_ranks]
     return Parts(
         shapes=[shape for shape, *_ in members],
         dtype=members[0][1],
@@ -57,7 +57,7 @@ def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> P
     )
 
 
-def tell_problem(error: OnefoldError) -> None:
+def report_problem(error: OnefoldError) -> None:
     """Take part in the others' `parts` with an error, so that none of them waits."""
     collectives.gather_objects(((None, str(error)), user_line()), tuple(range(world().size)))
 

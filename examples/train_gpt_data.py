@@ -55,8 +55,8 @@ class Text:
     @property
     def digest(self) -> int:
         """A number for the tokens and what they mean."""
-        told = zlib.crc32(json.dumps(self.pairs).encode())
-        return zlib.crc32(self.validation, zlib.crc32(self.train, told))
+        pairs = zlib.crc32(json.dumps(self.pairs).encode())
+        return zlib.crc32(self.validation, zlib.crc32(self.train, pairs))
 
     def windows(self, length: int, batch: int) -> tuple[Windows, Windows]:
         """Those to train on, a batch at least, and those to validate on."""

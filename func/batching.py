@@ -29,10 +29,10 @@ def vmap(
     """`func` for every index of the dims `in_dims` of its arguments, stacked along `out_dims`.
 
     `in_dims` and `out_dims` are a dim (or None: the same for every index) for all tensors, or a
-    nest of them shaped like the arguments. A result with the out_dim None is given once; in graphs,
-    where values are not known, every call must give the same tensor. The function is called once
-    per index and results are stacked, so it may do anything, values included, and takes as long as
-    the loop: a function of batches is faster. `chunk_size` therefore changes nothing. With
+    pytree of dims shaped like the arguments. A result with out_dim None is returned once; in
+    graphs, where values are not known, every call must give the same tensor. The function is called
+    once per index and results are stacked, so it may do anything, values included, and takes as
+    long as the loop: a function of batches is faster. `chunk_size` therefore changes nothing. With
     randomness="different" each call draws numbers of its own, with "same" all draw the same;
     "error" refuses random ops.
 
@@ -69,7 +69,7 @@ def vmap(
 
 
 def _spread(dims: InDims, tree: Any, what: str) -> list[Any]:
-    """The entries of a nest of dims, one for each leaf of `tree`."""
+    """The entries of a pytree of dims, one for each leaf of `tree`."""
     if dims is None or isinstance(dims, int):
         return [dims] * len(tree_flatten(tree)[0])
     if isinstance(dims, (tuple, list)) and isinstance(tree, (tuple, list)):

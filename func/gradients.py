@@ -1,4 +1,4 @@
-"""Gradients of functions: grad, vjp, jvp and Jacobians of functions of nests of tensors.
+"""Gradients of functions: grad, vjp, jvp and Jacobians of functions of pytrees of tensors.
 
 They can be nested, and used where tensors require grad: what a result depends on besides the
 function's own arguments keeps its place on the tape.
@@ -22,7 +22,8 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, k
 
 ArgNums = int | tuple[int, ...]
 
-# The arguments of transforms that have ended: nothing can be differentiated by them any more.
+# The arguments of transforms that have ended: nothing can be differentiated with respect to them
+# any more.
 _ended: WeakSet[Leaf] = WeakSet()
 
 
@@ -31,7 +32,7 @@ def grad(
 ) -> Callable[..., Any]:
     """The function that gives the gradients of `func`, whose result is a tensor without dims.
 
-    They are those for the argument `argnums` (a nest of tensors), or a tuple for several. With
+    They are those for the argument `argnums` (a pytree of tensors), or a tuple for several. With
     `has_aux` the function returns (result, other) and its gradient (gradients, other).
 
     >>> import onefold as flow
@@ -241,11 +242,11 @@ class _Transform:
         return gradients_or_zeros(outputs, self.leaves, seeds, True)
 
     def nested(self, leaves: Sequence[Tensor]) -> Any:
-        """What was computed for each leaf, in the nest of the arguments."""
+        """What was computed for each leaf, in the structure of the arguments."""
         return tree_unflatten(list(leaves), self.form)
 
     def jacobian(self, output: Tensor) -> Any:
-        """The Jacobian of one output, in the nest of the arguments."""
+        """The Jacobian of one output, in the structure of the arguments."""
         if not output.numel():  # there are no rows to stack
             shapes = [(*output.shape, *leaf.shape) for leaf in self.leaves]
             pairs = zip(self.leaves, shapes, strict=True)

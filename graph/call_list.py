@@ -30,8 +30,8 @@ class CallList(NamedTuple):
     calls: list[Call]
     steps: Sequence[ProgramStep]
 
-    def run(self, places: Filled, tells: bool = True) -> None:
-        """Run the calls in turn on the values in their places; `tells` is for `fail`."""
+    def run(self, places: Filled, reports: bool = True) -> None:
+        """Run the calls in turn on the values in their places; `reports` is for `fail`."""
         index = 0
         calls = self.watched()
         try:
@@ -48,7 +48,7 @@ class CallList(NamedTuple):
                     places[place] = None
                 index += 1
         except ERRORS as error:
-            self.fail(error, index, tells)
+            self.fail(error, index, reports)
 
     def explaining(self, index: int, function: Callable[[], T]) -> Callable[[], T]:
         """A part of a call, which raises what `fail` does."""
@@ -61,17 +61,17 @@ class CallList(NamedTuple):
 
         return explained
 
-    def fail(self, error: Exception, index: int, tells: bool = True) -> NoReturn:
+    def fail(self, error: Exception, index: int, reports: bool = True) -> NoReturn:
         """Raise what a call raised, with the step that it belongs to.
 
-        Where it `tells`, other ranks raise it too, if they cannot go on without this one.
+        If it `reports`, other ranks raise it too, where they cannot continue without this one.
         """
         step = self.steps[index]
         explained = _explained(error, step)
         made_here = [value.meta.is_global for value in step.outputs]
         # With a local value every process has computed the same, and raises it by itself.
-        if tells and made_here and all(made_here):
-            world().tell(explained)
+        if reports and made_here and all(made_here):
+            world().report_error(explained)
         if explained is error:
             raise error
         raise explained from error

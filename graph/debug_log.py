@@ -37,41 +37,41 @@ class Debug:
     def start(self, metas: Sequence[Meta]) -> None:
         """Tell that compiling begins, for inputs of these metas."""
         self._times[:] = [perf_counter()]
-        self._say(0, f"building for ({', '.join(map(describe, metas))})")
+        self._write(0, f"building for ({', '.join(map(describe, metas))})")
 
     def stage(self, what: str, program: Program) -> None:
         """Tell that a stage of compiling is over."""
-        self._say(0, f"{what}: {len(program.steps)} steps, {self._seconds():.3f} s")
+        self._write(0, f"{what}: {len(program.steps)} steps, {self._seconds():.3f} s")
 
     def finish(self, program: Program) -> None:
         """Tell the result."""
-        self._say(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
-        for path, part in parts_of(program).items() if self._tells(1) else ():
+        self._write(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
+        for path, part in parts_of(program).items() if self._is_enabled(1) else ():
             counts = f"{len(part.forward)} operators, {len(part.backward)} in backward"
             ends = [
                 ", ".join(describe(value.meta) for value in values.values())
                 for values in (part.inputs, part.outputs)
             ]
             flow = f": ({ends[0]}) -> ({ends[1]})" if path else ""
-            self._say(1, f"(MODULE:{path or 'build'}) {counts}{flow}")
+            self._write(1, f"(MODULE:{path or 'build'}) {counts}{flow}")
             for step in [*part.forward, *part.backward] if self.level >= 2 else ():
-                self._say(2, "  " + operator(step, self.op_lines))
-        if self._tells(3):
-            self._say(3, f"the program:\n{program}")
+                self._write(2, "  " + operator(step, self.op_lines))
+        if self._is_enabled(3):
+            self._write(3, f"the program:\n{program}")
             placed = [v.meta.placement for step in program.steps for v in step.outputs]
             ranks = {rank for place in placed if place is not None for rank in place.flat_ranks}
             for rank in sorted(ranks or {0}):
-                self._say(3, f"rank {rank}: {plan_memory(program, rank)}")
+                self._write(3, f"rank {rank}: {plan_memory(program, rank)}")
 
     def _seconds(self) -> float:
         return perf_counter() - self._times[0]
 
-    def _tells(self, level: int) -> bool:
+    def _is_enabled(self, level: int) -> bool:
         here = -1 in self.ranks or (world().rank or 0) in self.ranks
         return self.level >= level and here
 
-    def _say(self, level: int, text: str) -> None:
-        if self._tells(level):
+    def _write(self, level: int, text: str) -> None:
+        if self._is_enabled(level):
             sys.stdout.write(f"(GRAPH:{self.name}) {text}\n")
 
 

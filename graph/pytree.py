@@ -71,7 +71,7 @@ def _tree_map(
 
 
 def tree_structure(tree: object) -> object:
-    """A hashable structure, equal for nests that differ in their tensors only."""
+    """A hashable structure, equal for pytrees that differ in their tensors only."""
     if isinstance(tree, Tensor):
         return "Tensor"
     if isinstance(tree, dict):

@@ -111,8 +111,8 @@ def _compare(
     told_options = zlib.crc32(repr(options).encode())
     sums = torch.stack([_checksum(tensor.shards[0]) for _, tensor in rows])
     mine = torch.cat((torch.tensor([told_options]), sums.cpu()))
-    told = torch.stack(collectives.all_gather(mine, ranks, [mine.shape] * len(ranks)))
-    columns = told.T.tolist()
+    gathered = torch.stack(collectives.all_gather(mine, ranks, [mine.shape] * len(ranks)))
+    columns = gathered.T.tolist()
     if len(set(columns[0])) > 1:
         raise _options_differ(what, ranks, collectives.gather_objects(options, ranks))
     pairs = [
@@ -203,16 +203,16 @@ def _differs(what: str, difference: str) -> RankMismatch:
     )
 
 
-def _options_differ(what: str, ranks: Sequence[int], told: Sequence[Options]) -> RankMismatch:
-    first = told[0]
-    other = next(index for index, theirs in enumerate(told) if theirs != first)
+def _options_differ(what: str, ranks: Sequence[int], gathered: Sequence[Options]) -> RankMismatch:
+    first = gathered[0]
+    other = next(index for index, theirs in enumerate(gathered) if theirs != first)
     key = next(
         key
-        for key in [*first, *told[other]]
-        if first.get(key, "none") != told[other].get(key, "none")
+        for key in [*first, *gathered[other]]
+        if first.get(key, "none") != gathered[other].get(key, "none")
     )
     return RankMismatch(
         f"{what}: the optimizer's options differ: {key} is {first.get(key, 'none')} on rank "
-        f"{ranks[0]}, and {told[other].get(key, 'none')} on rank {ranks[other]}, at "
+        f"{ranks[0]}, and {gathered[other].get(key, 'none')} on rank {ranks[other]}, at "
         f"{user_line()}. Every rank must give the same options."
     )

@@ -110,7 +110,7 @@ def assert_whole(
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two nests of numpy arrays and values are the same, bit for bit."""
+    """Whether two pytrees of numpy arrays and values are the same, bit for bit."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(x, other[key]) for key, x in one.items())
     if isinstance(one, (list, tuple)):

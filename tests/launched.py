@@ -123,8 +123,8 @@ def _child(environ: dict[str, str], program: Any, args: Sequence[Any]) -> bytes:
         outcome = _pack((time.monotonic(), None, result))
     except BaseException as error:  # noqa: BLE001
         lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
-        told = isinstance(error, OnefoldError) and error.raised_on not in (None, world().rank)
-        secondary = lost or told
+        reported = isinstance(error, OnefoldError) and error.raised_on not in (None, world().rank)
+        secondary = lost or reported
         outcome = _pack((time.monotonic(), (secondary, traceback.format_exc()), None))
         sys.excepthook(type(error), error, error.__traceback__)
     world().disconnect()

@@ -298,8 +298,8 @@ def _from_nested(data: object, dtype: torch.dtype | None) -> torch.Tensor:
         return torch.tensor(data, dtype=dtype, device="cpu")
     except (ValueError, TypeError, RuntimeError) as error:
         if not _holds_tensor(data):
-            told = f"tensor(data): {error} (got {type(data).__name__})"
-            raise OnefoldTypeError(told) from error
+            text = f"tensor(data): {error} (got {type(data).__name__})"
+            raise OnefoldTypeError(text) from error
     plain = _in_torch(data)
     try:
         return torch.tensor(plain, dtype=dtype, device="cpu")

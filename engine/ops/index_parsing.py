@@ -36,7 +36,7 @@ def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
     return tensor_beside(values, x, values.dtype)
 
 
-# What a graph is told that asks for distinct values.
+# The message for a graph that asks for distinct values.
 ONLY_OUTSIDE = "How many values are distinct is known only then: ask for them outside build()"
 
 

@@ -29,7 +29,7 @@ from .turns import PAIR, Budget, take
 _SECONDS = 100.0
 _START = 60.0  # more than that for two processes to start and end
 _QUIET = 0.7  # of processes that ran in the last minute
-_TOLD = 10  # parts of the time
+_TENTHS = 10  # parts of the time
 
 
 def device_bytes() -> int:
@@ -42,13 +42,13 @@ def _worker(options: argparse.Namespace) -> None:
     world().ensure(PAIR)
     budget = Budget(options.seconds)
     calibration = Calibration()
-    bar = Progress(_TOLD, "tenths of the time")
+    bar = Progress(_TENTHS, "tenths of the time")
 
-    def tell(share: float) -> None:
-        while world().rank == 0 and bar.ended < int(_TOLD * share):
+    def show(share: float) -> None:
+        while world().rank == 0 and bar.ended < int(_TENTHS * share):
             bar.step("the probes take turns")
 
-    take(calibration.probes, budget, tell)
+    take(calibration.probes, budget, show)
     found = calibration.hardware(device_bytes())
     measured, simulated = calibration.whole_step(found)
     if world().rank == 0:

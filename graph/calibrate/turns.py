@@ -67,18 +67,18 @@ class Budget:
         return (time.perf_counter() - self.begun) / self.seconds if self.seconds > 0 else 1.0
 
 
-def take(probes: Sequence[Probe], budget: Budget, tell: Callable[[float], None]) -> None:
+def take(probes: Sequence[Probe], budget: Budget, report: Callable[[float], None]) -> None:
     """Take turns until the time is over; both ranks call it.
 
-    `tell` is given the share of the time after each turn. Raises OnefoldRuntimeError where the time
-    is not enough for three turns.
+    `report` is called with the share of the time after each turn. Raises OnefoldRuntimeError where
+    the time is not enough for three turns.
     """
     turns, share = 0, 0.0
     while share < 1.0:
         turn(probes)
         turns += 1
         (share,) = agreed([budget.share])
-        tell(min(share, 1.0))
+        report(min(share, 1.0))
     if turns < _LEAST:
         raise OnefoldRuntimeError(
             f"the calibration made {turns} of at least {_LEAST} turns in {budget.seconds:g} "

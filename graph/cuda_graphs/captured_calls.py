@@ -178,7 +178,7 @@ class CapturedCalls:
         self._capturer.renew()
 
     def _reset(self, key: Hashable) -> None:
-        """Forget graphs and static memory; `key` tells what the next ones are for."""
+        """Forget graphs and static memory; `key` says what the next ones are for."""
         self._key = key
         self._values.forget()
         self._progress.restart()
@@ -303,7 +303,7 @@ class CapturedCalls:
         for place in part.dead:
             places[place] = None
 
-    def _function(self, part: _Part, places: Filled, tells: bool = True) -> Callable[[], Filling]:
+    def _function(self, part: _Part, places: Filled, reports: bool = True) -> Callable[[], Filling]:
         """The calls of a segment on what now stands in the places that it reads."""
         filled: Filled = [None] * len(places)
         for place in part.taken:
@@ -313,7 +313,7 @@ class CapturedCalls:
             mine = filled.copy()
             if self._values.moves_draws:
                 self._draws.move_to(part.micro_batch)
-            part.calls.run(mine, tells)
+            part.calls.run(mine, reports)
             return [(place, mine[place]) for place in part.made if mine[place] is not None]
 
         return function
@@ -336,7 +336,7 @@ class CapturedCalls:
         static += self._values.tables
         if not static:
             return
-        function = self._function(part, places, tells=False)
+        function = self._function(part, places, reports=False)
         try:
             outside = self._capturer.outside(static[0].device)
             with copied_later(outside) as later, self._agreement.capturing(part.segment, self):

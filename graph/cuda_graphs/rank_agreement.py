@@ -1,4 +1,4 @@
-"""Rank agreement: what the ranks of a graph tell each other before they launch what communicates.
+"""Rank agreement: what the ranks of a graph exchange before they launch communication.
 
 `rank_modes` says what they agree on, and why that suffices.
 """
@@ -79,8 +79,8 @@ class RankAgreement:
         assert rank is not None
         at = 0 if captured is None else 1 + captured.steps[0]
         with current_op.named("CUDA graphs"):
-            told = torch.tensor(pack(mode, rank, self._order + at))
-            end = begin_all_reduce(told, self.ranks, "min")
+            packed = torch.tensor(pack(mode, rank, self._order + at))
+            end = begin_all_reduce(packed, self.ranks, "min")
         return lambda: unpack(end().tolist())
 
     def why_never(self, verdict: Verdict, mine: str) -> str:

@@ -15,8 +15,8 @@ No rank ever replays while another captures, or runs one step after the other:
   the older ones. So a rank that lost its graphs, by itself or by an error, makes all drop theirs,
   and the graphs of all ranks are of one and the same call.
 - A capture may fail on one rank alone. Therefore a graph is not launched in the call that captures
-  it before all ranks have told that they captured it; if one did not, all run its steps one by one,
-  and never capture communication again.
+  it before all ranks have announced that they captured it; if one did not, all run its steps one by
+  one, and never capture communication again.
 
 The message is not sent during the call before, although it could wait there unseen: between calls
 a program may move a parameter, change a precision or begin a profile, and whoever had promised a
@@ -52,12 +52,12 @@ class Verdict(NamedTuple):
 
 
 def pack(mode: Mode, rank: int, order: int) -> list[int]:
-    """What a rank tells: what it proposes, and a checksum of the order of communication."""
+    """What a rank announces: its proposal, and a checksum of the order of communication."""
     return [mode * _RANKS + rank, order, -order]
 
 
 def unpack(least: Sequence[int]) -> Verdict:
-    """What follows from the least of each number that ranks told.
+    """What follows from the least of the numbers that ranks announced.
 
     >>> unpack([min(pair) for pair in zip(pack(Mode.REPLAY, 0, 7), pack(Mode.WARM_UP, 1, 7))])
     Verdict(mode=<Mode.WARM_UP: 2>, rank=1, same=True)

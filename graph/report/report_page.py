@@ -81,7 +81,7 @@ def _default(compiled: Compiled) -> str | Path | None:
 
 
 def _checked(path: str | Path) -> Path:
-    """The path, if a file can be there: told before anything is computed."""
+    """The path, if a file can be written there; checked before anything is computed."""
     if not isinstance(path, (str, Path)):
         raise OnefoldTypeError(f"report needs a path, but got {type(path).__name__}")
     target = Path(path)

@@ -246,7 +246,7 @@ class _Loaded:
         GpuDriver._current.launched(self, (x, y, z), args)
 
     def launch_metadata(self, grid: object, stream: object, *args: object) -> None:
-        """What Triton's profiler is told."""
+        """The metadata for Triton's profiler."""
 
     def checked(self, depth: Depth) -> tuple[Form, list[str]]:
         """The form, and what is wrong with it; compiled so far."""

@@ -21,7 +21,7 @@ LAYOUTS = [None, ([0, 1], S0), ([0, 1, 2], S0), ([0, 1], P), ([[0, 1], [2, 3]], 
 
 
 def ours(tree, layout=None):
-    """A nest of torch tensors as ours; those of the largest size have the layout."""
+    """A pytree of torch tensors as ours; those of the largest size have the layout."""
     if layout is None:
         return mapped(torch.Tensor, flow.tensor, tree)
     p = flow.placement("cpu", layout[0])

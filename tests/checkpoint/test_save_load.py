@@ -1,4 +1,4 @@
-"""flow.save and flow.load: one file for any nest of values, beside torch and safetensors."""
+"""flow.save and flow.load: one file for a pytree of values, compared with torch and safetensors."""
 
 import math
 import pickle

@@ -23,7 +23,7 @@ scalars = (
     | st.sampled_from([torch.float16, torch.Size([2, 3]), torch.device("cuda", 1)])
 )
 keys = st.text(max_size=3) | st.integers() | st.just("$") | st.tuples(st.integers())
-nests = st.recursive(
+trees = st.recursive(
     scalars,
     lambda inner: (
         st.lists(inner, max_size=3)
@@ -35,7 +35,7 @@ nests = st.recursive(
 )
 
 
-@given(nests)
+@given(trees)
 def test_values_come_back(value):
     back = decode(collectives.json.loads(to_text(encode(value))))
     assert repr(back) == repr(value)

@@ -142,7 +142,7 @@ def test_another_origin_after_many_that_were_equal(n):
         assert 70 < begun < 70 + 2 * 33
 
 
-def test_something_else_at_any_place_among_those_that_are_told_together(monkeypatch):
+def test_a_difference_anywhere_in_a_group_that_is_compared_together(monkeypatch):
     monkeypatch.setattr(posted_checksum, "_PATIENCE", 0.05)
 
     def program():

@@ -470,10 +470,10 @@ def test_how_an_error_travels():
     assert type(nothing_known) is OnefoldRuntimeError
 
 
-def test_errors_of_communication_are_not_told_again():
+def test_errors_of_communication_are_not_reported_again():
     def program():
         link = world().connection()
-        world().tell(CommError("lost"))
+        world().report_error(CommError("lost"))
         return link.epoch
 
     assert run_ranks(2, program) == [0, 0]
@@ -500,4 +500,4 @@ def test_a_device_that_waits_for_the_rank_ends_the_process(tmp_path):
         run_ranks(2, program)
     text = (tmp_path / "said").read_text()
     assert text.startswith("rank 1: embedding: index out of range")
-    assert text.endswith("cannot be told not to, so this process ends.")
+    assert text.endswith("cannot be interrupted, so this process ends.")

@@ -32,21 +32,21 @@ OPTIMIZERS = {
 }
 
 
-def arrays(nest):
-    if isinstance(nest, dict):
-        return {key: arrays(value) for key, value in nest.items()}
-    if isinstance(nest, (list, tuple)):
-        return [arrays(value) for value in nest]
-    return nest.detach().numpy().copy() if isinstance(nest, flow.Tensor) else nest
+def arrays(tree):
+    if isinstance(tree, dict):
+        return {key: arrays(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [arrays(value) for value in tree]
+    return tree.detach().numpy().copy() if isinstance(tree, flow.Tensor) else tree
 
 
-def tensors(nest):
+def tensors(tree):
     """What `arrays` was given."""
-    if isinstance(nest, dict):
-        return {key: tensors(value) for key, value in nest.items()}
-    if isinstance(nest, list):
-        return [tensors(value) for value in nest]
-    return torch.tensor(nest) if isinstance(nest, np.ndarray) else nest
+    if isinstance(tree, dict):
+        return {key: tensors(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [tensors(value) for value in tree]
+    return torch.tensor(tree) if isinstance(tree, np.ndarray) else tree
 
 
 class Training:

@@ -105,7 +105,7 @@ def test_members_that_disagree_are_named_on_every_rank():
         assert "rank 1 has (torch.int64, " in text
 
 
-def test_a_bad_layout_is_told_to_ranks_outside():
+def test_a_bad_layout_is_reported_to_ranks_outside():
     def program():
         try:
             flow.zeros(*([2] * (1 + rank()))).to_global(cpu(0), S1)

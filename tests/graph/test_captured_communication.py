@@ -353,7 +353,7 @@ def test_ranks_go_on_after_an_error():
             try:
                 if number == 4 and this_world().rank == 1:
                     error = OnefoldRuntimeError("no data")
-                    this_world().tell(error)
+                    this_world().report_error(error)
                     raise error
                 graph(x)
                 reasons.append(graph.cuda_graph_reason)

@@ -278,20 +278,21 @@ class GlobalLoader:
         if here.launched and self.check_meta:
             kinds = [(tuple(x.shape[1:]), x.dtype) for x in found]
             mine = (problem, loaded.part.batch, loaded.part.digest, kinds)
-            told = collectives.gather_objects(mine, tuple(range(here.size)))
-            for rank, theirs in enumerate(told):
+            gathered = collectives.gather_objects(mine, tuple(range(here.size)))
+            for rank, theirs in enumerate(gathered):
                 if theirs[0]:
                     raise ShapeError(f"GlobalLoader: on rank {rank}, {theirs[0]}")
-                if theirs[1:3] != told[0][1:3]:
+                if theirs[1:3] != gathered[0][1:3]:
                     raise RankMismatch(
                         f"GlobalLoader: ranks 0 and {rank} are at different batches, of "
-                        f"{told[0][1]} and {theirs[1]} samples. Samplers must give one order on "
-                        "every process: use shuffle=True here, or seed the sampler's generator"
+                        f"{gathered[0][1]} and {theirs[1]} samples. Samplers must give one order "
+                        "on every process: use shuffle=True here, or seed the sampler's generator"
                     )
-                if theirs[3] != told[0][3]:
+                if theirs[3] != gathered[0][3]:
                     raise RankMismatch(
                         "GlobalLoader: the samples of a batch must have one shape and dtype on "
-                        f"every process, but rank 0 read {told[0][3]} and rank {rank} {theirs[3]}"
+                        f"every process, but rank 0 read {gathered[0][3]} and rank {rank} "
+                        f"{theirs[3]}"
                     )
         if problem:
             raise ShapeError(f"GlobalLoader: {problem}")
