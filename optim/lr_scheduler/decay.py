@@ -20,7 +20,10 @@ def increasing(values: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Constant:
-    """base_lr * factor for `total_iters` steps, then base_lr."""
+    """base_lr * factor for `total_iters` steps, then base_lr.
+
+    As in torch, 0 steps have no end: the rate stays base_lr * factor.
+    """
 
     factor: float = 1.0
     total_iters: int = 0
@@ -30,7 +33,8 @@ class Constant:
         check(self.total_iters >= 0, "ConstantLR: total_iters must be >= 0", self.total_iters)
 
     def rate(self, base_lr: float, step: int) -> float:
-        return base_lr * self.factor if step < self.total_iters else base_lr
+        begun = not self.total_iters or step < self.total_iters
+        return base_lr * self.factor if begun else base_lr
 
 
 class ConstantLR(LRScheduler):
@@ -53,7 +57,10 @@ class ConstantLR(LRScheduler):
 
 @dataclass(frozen=True)
 class Linear:
-    """From base_lr * start_factor in a line to base_lr * end_factor at `total_iters`."""
+    """From base_lr * start_factor in a line to base_lr * end_factor at `total_iters`.
+
+    As in torch, a line of 0 steps stays at its start.
+    """
 
     start_factor: float
     end_factor: float
@@ -66,6 +73,8 @@ class Linear:
         check(self.total_iters >= 0, "LinearLR: total_iters must be >= 0", self.total_iters)
 
     def rate(self, base_lr: float, step: int) -> float:
+        if not self.total_iters:
+            return base_lr * self.start_factor
         if step >= self.total_iters:
             return base_lr * self.end_factor
         rise = (self.end_factor - self.start_factor) * (step / self.total_iters)
@@ -132,14 +141,12 @@ class StepLR(LRScheduler):
 
 @dataclass(frozen=True)
 class MultiStep:
-    """base_lr * gamma^n from the n-th milestone on."""
+    """base_lr * gamma^n from the n-th milestone on; one that is there twice counts twice."""
 
     milestones: tuple[int, ...]
     gamma: float
 
     def __post_init__(self) -> None:
-        rule = "MultiStepLR: milestones must be increasing"
-        check(increasing(self.milestones), rule, list(self.milestones))
         check(self.gamma > 0, "MultiStepLR: gamma must be > 0", self.gamma)
 
     def rate(self, base_lr: float, step: int) -> float:
@@ -147,7 +154,7 @@ class MultiStep:
 
 
 class MultiStepLR(LRScheduler):
-    """Multiplies the rate by `gamma` at each of the milestones."""
+    """Multiplies the rate by `gamma` at each of the milestones, in any order, as in torch."""
 
     def __init__(
         self,
@@ -161,7 +168,7 @@ class MultiStepLR(LRScheduler):
     ) -> None:
         super().__init__(
             optimizer,
-            MultiStep(tuple(milestones), gamma),
+            MultiStep(tuple(sorted(milestones)), gamma),
             last_step,
             verbose,
             last_epoch=last_epoch,
