@@ -11,6 +11,7 @@ from ..optimizer import Group, Optimizer
 from .cosine import WarmRestarts
 from .decay import increasing
 from .lambda_lr import Product, Scaled
+from .of_parts import OfParts
 from .scheduler import LRScheduler, Schedule, check
 from .together import together
 
@@ -41,14 +42,15 @@ class Sequential:
         return schedule.rate(base_lr, step - start)
 
 
-class SequentialLR(LRScheduler):
+class SequentialLR(OfParts):
     """The schedules of several schedulers, one after the other.
 
     The first scheduler holds until the first milestone, and so on; each counts the steps from its
     milestone, and the rates are torch's. `interval_rescaling` is OneFlow's (for all, or one for
     each milestone): with False a scheduler counts from the beginning, with True from its milestone.
-    Only the new scheduler is to be stepped. Raises OnefoldValueError for milestones that do not
-    increase, or are not one less than the schedulers.
+    Only the new scheduler is to be stepped. Without the argument, subclasses of users may be among
+    the schedulers. Raises OnefoldValueError for milestones that do not increase, or are not one
+    less than the schedulers.
 
     >>> import onefold as flow
     >>> from onefold.optim.lr_scheduler import ConstantLR, ExponentialLR, SequentialLR
@@ -71,7 +73,8 @@ class SequentialLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        per_group = together("SequentialLR", optimizer, schedulers)
+        asks = interval_rescaling is None
+        per_group = together("SequentialLR", optimizer, schedulers, asks)
         count = len(milestones)
         if count != len(schedulers) - 1:
             raise OnefoldValueError(
@@ -89,11 +92,18 @@ class SequentialLR(LRScheduler):
         check(len(given) == count, f"{rule} ({count})", given)
         places = tuple(milestones), tuple(given)
         made = [Sequential(schedules, *places) for schedules in per_group]
-        if interval_rescaling is None:
+        if asks and made:
             own = zip(*[scheduler.base_lrs for scheduler in schedulers], strict=True)
             triples = zip(made, optimizer.param_groups, own, strict=True)
             made = [replace(one, bases=_bases(one, group, rates)) for one, group, rates in triples]
-        super().__init__(optimizer, made, last_step, verbose, last_epoch=last_epoch)
+        parts = schedulers if asks else ()
+        self._milestones = places[0]
+        super().__init__(optimizer, parts, made, last_step, verbose, last_epoch=last_epoch)
+
+    def turns(self, step: int) -> Sequence[tuple[LRScheduler, bool]]:
+        index = bisect_right(self._milestones, step)
+        starts = index > 0 and step > 0 and self._milestones[index - 1] == step
+        return [(self._parts[index], starts)]
 
 
 def _bases(sequential: Sequential, group: Group, own: Sequence[float]) -> tuple[float | None, ...]:

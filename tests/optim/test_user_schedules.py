@@ -170,13 +170,15 @@ def test_errors():
         ours.StepLR(optimizer, 2).get_lr()
     with pytest.raises(OnefoldNotImplementedError, match=r"get_lr\(self, base_lr, step\)"):
         One(optimizer).rates(3)
+    steps = type("Steps", (One,), {"step": lambda self: None})
     for make in (
-        lambda: ours.SequentialLR(optimizer, [One(optimizer), ours.StepLR(optimizer, 2)], [2]),
-        lambda: ours.ChainedScheduler([One(optimizer)]),
+        lambda: ours.SequentialLR(optimizer, [One(optimizer)], [], True),
         lambda: ours.WarmupLR(One(optimizer)),
     ):
-        with pytest.raises(OnefoldTypeError, match=r"but One gives .*rate\(base_lr, step\)"):
+        with pytest.raises(OnefoldTypeError, match=r"One gives .* by get_lr.*rate\(base_"):
             make()
+    with pytest.raises(OnefoldTypeError, match=r"but Steps gives .* by step\(\)"):
+        ours.ChainedScheduler([steps(optimizer)])
 
 
 def test_the_old_name():
