@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from ..errors import AutogradError, OnefoldNotImplementedError, OnefoldValueError
+from ..errors import AutogradError, OnefoldNotImplementedError, OnefoldValueError, warn
 from .functional_autograd import gradients_or_zeros
 from .grad_mode import enable_grad
 from .names import names
@@ -74,10 +73,10 @@ def _check_dtype(index: int, x: Any) -> None:
             "its real and imaginary parts"
         )
     if x.dtype not in _DOUBLE:
-        warnings.warn(
+        warn(
             f"Input #{index} requires gradient and is not a double precision floating point. This "
             "check will likely fail if all the inputs are not of double precision floating point.",
-            stacklevel=3,
+            UserWarning,
         )
 
 

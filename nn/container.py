@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self, overload
 
-from ..errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError, warn
 from .module import Module
 
 
@@ -235,11 +234,10 @@ class Container(Module):
     """Modules by name: torch's deprecated container; warns, as torch does."""
 
     def __init__(self, **kwargs: Module) -> None:
-        warnings.warn(
+        warn(
             "`nn.Container` is deprecated. All of its functionality is now implemented in "
             "`nn.Module`. Subclass that instead.",
             FutureWarning,
-            stacklevel=2,
         )
         super().__init__()
         for name, module in kwargs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -16,7 +15,7 @@ from ..engine.ops.like import rand_like, zeros_like
 from ..engine.ops.torch_rows import FUNCTIONS
 from ..engine.ops.where import where
 from ..engine.tensor import Tensor
-from ..errors import ShapeError
+from ..errors import ShapeError, warn
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -71,7 +70,7 @@ def gumbel_softmax(
     et al. (2016).
     """
     if eps != 1e-10:
-        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+        warn("`eps` parameter is deprecated and has no effect.", UserWarning)
     noise = rand_like(logits.detach()).log().neg().log().neg()
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:
@@ -94,9 +93,9 @@ def _interpolated(
     mode: str,
     align_corners: bool | None,
 ) -> Tensor:
-    warnings.warn(
+    warn(
         f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=3,
+        UserWarning,
     )
     y: Tensor = interpolate(input, size, scale_factor, mode, align_corners)
     return y

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +23,7 @@ from ..engine.ops.random_creation import random_source
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
 from ..engine.values import whole
-from ..errors import OnefoldValueError
+from ..errors import OnefoldValueError, warn
 from ..kernels import random_ref as random_kernels
 
 _unset: ContextVar[bool] = ContextVar("_unset", default=False)
@@ -301,10 +300,9 @@ def _old_name(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @wraps(function)
     def old(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        warnings.warn(
+        warn(
             f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.",
             FutureWarning,
-            stacklevel=2,
         )
         return function(*args, **kwargs)
 

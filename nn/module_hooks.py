@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from ..errors import OnefoldRuntimeError
+from ..errors import OnefoldRuntimeError, warn
 from .backward_hooks import BackwardHooks
 from .gathered_parameters import Gather, gathered
 from .module_state import Hook, Hooks, State, add_hook
@@ -107,10 +106,10 @@ class Hooked(State):
                     try:
                         self._after(number, hook, args, kwargs, None)
                     except Exception as error:  # noqa: BLE001 (as torch does)
-                        warnings.warn(
+                        warn(
                             "module forward hook with `always_call=True` raised an exception that "
                             f"was silenced as another error was raised in forward: {error}",
-                            stacklevel=2,
+                            UserWarning,
                         )
             raise
 

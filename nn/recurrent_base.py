@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from ..engine.ops.recurrent_networks import GATES, Recurrence, known_values, seq
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
 from . import init
 from .linear import bias_of
 from .module import Module
@@ -279,9 +278,9 @@ def _check_dropout(dropout: object, num_layers: int) -> None:
             f"element being zeroed, but got {dropout!r}"
         )
     if dropout > 0 and num_layers == 1:
-        warnings.warn(
+        warn(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
             f"expects num_layers greater than 1, but got dropout={dropout} and "
             f"num_layers={num_layers}",
-            stacklevel=4,
+            UserWarning,
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
 
-from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, warn
 from ..argument_types import Dims
 from ..convert import box
 from ..grad_mode import no_grad
@@ -66,7 +65,7 @@ def resize_as_(
 @register_function
 def resize(self: Tensor, *sizes: Dims) -> Tensor:
     """The elements in row-major order under another shape; torch deprecates it for `reshape`."""
-    warnings.warn("non-inplace resize is deprecated; use reshape", stacklevel=2)
+    warn("non-inplace resize is deprecated; use reshape", UserWarning)
     shape = read_size(sizes, "resize")
     if torch.Size(shape).numel() != self.meta.numel:
         raise OnefoldRuntimeError(

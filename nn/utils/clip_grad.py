@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
 from ...engine import interpreter
 from ...engine.grad_mode import no_grad
 from ...engine.tensor import Tensor
 from ...engine.values import whole
+from ...errors import warn
 from ...optim.clip import clip_gradients, clip_values, finite_norm, norm_of, scale_to
 from ...optim.device_scalar import DeviceScalar
 from ...optim.gradient_layouts import not_in_build
@@ -45,10 +45,9 @@ def clip_grad_norm(
     foreach: bool | None = None,
 ) -> Tensor:
     """`clip_grad_norm_` by its old name, with torch's arguments; warns, as torch does."""
-    warnings.warn(
+    warn(
         "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
         FutureWarning,
-        stacklevel=2,
     )
     return clip_grad_norm_(
         parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ...engine.tensor import Tensor
+from ...errors import warn
 from .. import functional_call as newer
 from ..module import Module
 
@@ -22,10 +22,9 @@ def functional_call(
     strict: bool = False,
 ) -> Any:
     """`flow.func.functional_call` by its old name; warns, as torch does."""
-    warnings.warn(
+    warn(
         "`nn.utils.stateless.functional_call` is deprecated: use `func.functional_call` instead",
         FutureWarning,
-        stacklevel=2,
     )
     return newer.functional_call(
         module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict

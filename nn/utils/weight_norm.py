@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TypeVar
 
 from ...engine.sbp import without_partial
 from ...engine.tensor import Tensor
-from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
 from ..module import Module
 from ..parameter import Parameter
 
@@ -60,10 +59,9 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     the parameter has a weight normalization already. Source: Salimans and Kingma, "Weight
     Normalization" (2016).
     """
-    warnings.warn(
+    warn(
         "`nn.utils.weight_norm` is deprecated in favor of `nn.utils.parametrizations.weight_norm`.",
         FutureWarning,
-        stacklevel=2,
     )
     if isinstance(module._computed_tensor(name), WeightNorm):
         raise OnefoldRuntimeError(

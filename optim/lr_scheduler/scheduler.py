@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -17,6 +16,7 @@ from ...errors import (
     OnefoldRuntimeError,
     OnefoldTypeError,
     OnefoldValueError,
+    warn,
 )
 from ..gradient_layouts import not_in_build
 from ..optimizer import Group, Optimizer, set_rate
@@ -37,12 +37,11 @@ def check(allowed: bool, rule: str, found: object) -> None:
 
 def warn_of_epoch() -> None:
     """Warn, as torch does, of the argument `epoch` of a scheduler's step."""
-    warnings.warn(
+    warn(
         "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
         "possible. Please use `scheduler.step()` to step the scheduler. The rates are those of the "
         "closed form at that step.",
         UserWarning,
-        stacklevel=4,  # the caller's line, past the boundary of `step`
     )
 
 
