@@ -54,9 +54,13 @@ def idempotent(partial: Sbp) -> tuple[Signature, ...]:
 
 
 def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
-    """The signatures that the dtypes allow: bools have no sum, complex numbers no order."""
+    """The signatures that the dtypes allow: bools have no sum, complex numbers no order.
+
+    The order of integers cannot be reversed: the least one, which stands for no element at all,
+    and the unsigned 0 are their own negatives.
+    """
     dtypes = [meta.dtype for meta in metas]
-    if torch.bool not in dtypes and not any(dtype.is_complex for dtype in dtypes):
+    if all(dtype.is_floating_point for dtype in dtypes):
         return rule
     return [
         signature
@@ -64,6 +68,7 @@ def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
         if not any(
             (sbp is partial_sum and dtype is torch.bool)
             or (sbp in (partial_max, partial_min) and dtype.is_complex)
+            or (signature in DECREASING and not dtype.is_floating_point)
             for sbp, dtype in zip(signature.inputs, dtypes, strict=True)
         )
     ]

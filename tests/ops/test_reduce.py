@@ -271,3 +271,13 @@ def test_products_have_every_derivative_also_at_zeros(name):
         (y,) = flow.autograd.grad(names.sum(y * make_local(weights)), x, create_graph=True)
         (ty,) = torch.autograd.grad((ty * weights).sum(), wanted, create_graph=True)
         assert torch.allclose(y.shards[0], ty)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float64])
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_a_partial_extremum_is_negated(name, dtype):
+    value = torch.tensor([0, 3, 5]).to(dtype)
+    for ranks in (2, 3, 5):  # of five ranks two have no element
+        x = make_global(value, flow.placement("cpu", range(ranks)), parse("(S0)"))
+        found = value_of(names.neg(getattr(names, name)(x, 0)))
+        assert found.tolist() == torch.neg(getattr(torch, name)(value, 0)).tolist()
