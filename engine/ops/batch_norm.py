@@ -191,12 +191,15 @@ def batch_norm(
     """Normalise each channel, as in torch: by the batch when training, else by running statistics.
 
     In training the running statistics, where given, are updated in place, with the unbiased
-    variance. The batch is the whole logical batch, however it is split. Raises OnefoldValueError
-    without running statistics outside training, or for one value per channel in training.
+    variance; a batch without elements leaves them. The batch is the whole logical batch, however it
+    is split. Raises OnefoldValueError without running statistics outside training, or for one value
+    per channel in training.
 
     Example: `batch_norm(x, mean, variance, w, b)` with x (8, 3, 4, 4) and vectors of 3.
     """
     if training:
+        if 0 in input.shape:
+            return _by_batch(input, weight, bias, None, None, 1.0, eps)[0]
         if running_mean is not None and running_var is not None:
             y, mean, variance = _by_batch(
                 input, weight, bias, running_mean, running_var, momentum, eps
@@ -309,7 +312,7 @@ def instance_norm(
             "Expected more than 1 spatial element when training, got input size "
             f"{tuple(input.shape)}"
         )
-    if running_mean is not None or running_var is not None:
+    if 0 not in rest and (running_mean is not None or running_var is not None):
         wide, planes = widened(frozen(input)), tuple(range(2, input.ndim))
         mean, variance = mean_op(wide, planes), wide.var(planes)
         for running, now in ((running_mean, mean), (running_var, variance)):

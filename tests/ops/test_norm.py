@@ -127,3 +127,12 @@ def test_a_momentum_that_changes_needs_no_new_plan():
     with dispatch() as log:
         names.batch_norm(x, *kept, training=True, momentum=0.25)
     assert log.misses == 0
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 2, 3), (4, 2, 0)])
+def test_a_batch_without_elements_leaves_running_statistics(shape):
+    x = make_global(torch.zeros(shape), TWO, parse("(S0)"))
+    for normalize in (names.batch_norm, names.instance_norm)[: 2 if shape[0] else 1]:
+        held = [make_global(torch.full((2,), number), TWO, parse("(B)")) for number in (1.0, 2.0)]
+        assert normalize(x, *held, None, None, True).shape == shape
+        assert [value.tolist() for value in held] == [[1.0, 1.0], [2.0, 2.0]]
