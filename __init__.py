@@ -145,8 +145,8 @@ def is_tensor(value: object) -> _builtins.bool:
 # They import what a program may never need.
 ON_DEMAND = tuple(
     """
-    _C auto backends boxing comm compiler cuda distributions hub multiprocessing profiler random
-    testing utils version
+    _C auto backends boxing comm compiler cuda distributions fx hub jit multiprocessing onnx
+    profiler random testing utils version
     """.split()
 )
 

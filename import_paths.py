@@ -11,7 +11,7 @@ from types import ModuleType
 
 from .distributed.torch_names import MISSING as DISTRIBUTED
 from .errors import OnefoldRuntimeError
-from .missing_names import CUDA, NAMES, UTILS
+from .missing_names import CUDA, FX, JIT, NAMES, ONNX, UTILS
 from .nn.unsupported_names import LAYERS
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -42,6 +42,7 @@ PATHS: Mapping[str, str] = {
         }.items()
     },
     f"{_PACKAGE}.cuda.nvtx": "torch.cuda.nvtx",
+    f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",
     f"{_PACKAGE}.multiprocessing": "torch.multiprocessing",
     **{f"{_PACKAGE}.backends.{name}": f"torch.backends.{name}" for name in _BACKENDS},
 }
@@ -51,7 +52,10 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
     _PACKAGE: NAMES,
     f"{_PACKAGE}.cuda": CUDA,
     f"{_PACKAGE}.distributed": DISTRIBUTED,
+    f"{_PACKAGE}.fx": FX,
+    f"{_PACKAGE}.jit": JIT,
     f"{_PACKAGE}.nn": LAYERS,
+    f"{_PACKAGE}.onnx": ONNX,
     f"{_PACKAGE}.utils": UTILS,
 }
 

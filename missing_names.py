@@ -48,7 +48,7 @@ NAMES: Mapping[str, str] = {
         """.split(),
         _QUANTIZED,
     ),
-    **dict.fromkeys("export fx jit".split(), _COMPILED),
+    "export": _COMPILED,
     **dict.fromkeys(
         """BFloat16Storage BoolStorage ByteStorage CharStorage DoubleStorage FloatStorage
         HalfStorage IntStorage LongStorage ShortStorage Storage TypedStorage UntypedStorage storage
@@ -80,10 +80,6 @@ NAMES: Mapping[str, str] = {
         "flow.nn.functional.attention_varlen"
     ),
     "nms": _BOXES,
-    "onnx": (
-        "load what flow.save(state_dict, path, format='torch') writes into torch's module, and "
-        "export that"
-    ),
     "ops": _CUSTOM,
     "overrides": (
         "functions take no __torch_function__ of other classes; give them tensors of Onefold"
@@ -100,6 +96,44 @@ NAMES: Mapping[str, str] = {
     "tensor_to_tensor_buffer": _BUFFERS,
     "while_loop": "use `while` in eager mode; a captured program has a fixed number of steps",
 }
+
+# Of `flow.jit`.
+JIT: Mapping[str, str] = {
+    **dict.fromkeys(
+        """CompilationUnit RecursiveScriptModule ScriptFunction TopLevelTracedModule TracedModule
+        trace trace_module
+        """.split(),
+        _COMPILED,
+    ),
+    **dict.fromkeys(
+        "freeze load optimize_for_inference save".split(),
+        "save a state_dict with flow.save, load it into the module, and call flow.compile(module)",
+    ),
+    **dict.fromkeys("fork wait".split(), "call the function; kernels run asynchronously"),
+    **dict.fromkeys(
+        """enable_onednn_fusion fuser onednn_fusion_enabled set_fusion_strategy
+        strict_fusion
+        """.split(),
+        "flow.compile fuses what it can; leave it out",
+    ),
+}
+
+# Of `flow.fx`.
+FX: Mapping[str, str] = dict.fromkeys(
+    """CodeGen Graph GraphModule Interpreter Node Proxy Tracer Transformer graph graph_module
+    map_arg node proxy replace_pattern subgraph_rewriter symbolic_trace
+    """.split(),
+    _COMPILED,
+)
+
+# Of `flow.onnx`.
+ONNX: Mapping[str, str] = dict.fromkeys(
+    """ExportableModule ONNXProgram export operators ops register_custom_op_symbolic
+    symbolic_helper symbolic_opset9 unregister_custom_op_symbolic utils
+    """.split(),
+    "load what flow.save(state_dict, path, format='torch') writes into torch's module, and export "
+    "that",
+)
 
 _CAPTURED = (
     "a program is captured as its Python code runs, and captured again where shapes or settings "

@@ -74,7 +74,10 @@ TABLES = {
     "onefold": missing_names.NAMES,
     "onefold.compiler": missing_names.COMPILER,
     "onefold.cuda": missing_names.CUDA,
+    "onefold.fx": missing_names.FX,
+    "onefold.jit": missing_names.JIT,
     "onefold.nn": unsupported_names.LAYERS,
+    "onefold.onnx": missing_names.ONNX,
     "onefold.utils": missing_names.UTILS,
 }
 NAMES = {f"{owner}.{name}": (owner, name) for owner, table in TABLES.items() for name in table}
