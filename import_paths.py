@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pkgutil import resolve_name
 from types import ModuleType
 
 from .distributed.torch_names import MISSING as DISTRIBUTED
@@ -18,8 +18,8 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 _BACKENDS = "cpu cuda cudnn mkl mkldnn mps openmp opt_einsum".split()
 
-# Each path, and the module to which it leads. What a path is below has `__path__`, which Python
-# asks of a module that is to have others below it.
+# Each path, and the module to which it leads, or where the module is a name of another. What a
+# path is below has `__path__`, which Python asks of a module that is to have others below it.
 PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"{_PACKAGE}.{module}"
@@ -32,6 +32,15 @@ PATHS: Mapping[str, str] = {
             "autograd.graph": "engine.saved_tensors",
             "autograd.variable": "engine.legacy_variable",
             "cuda.amp": "cuda_amp",
+            "nn.modules": "layer_paths",
+            **{
+                f"nn.modules.{name}": f"layer_paths:{name}"
+                for name in """
+                activation adaptive batchnorm channelshuffle container conv distance dropout
+                flatten fold instancenorm lazy linear loss module normalization padding
+                pixelshuffle pooling rnn sparse transformer upsampling utils
+                """.split()
+            },
             "random": "random_state",
             "signal": "engine.ops.signal",
             "signal.windows": "engine.ops.signal_windows",
@@ -81,7 +90,7 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # An import gives what stands here when this returns, not `module`.
-        sys.modules[module.__name__] = import_module(PATHS[module.__name__])
+        sys.modules[module.__name__] = resolve_name(PATHS[module.__name__])
 
 
 sys.meta_path.append(_Finder())

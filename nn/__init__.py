@@ -1,5 +1,7 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
+from importlib import import_module as _import_module
+
 from ..engine.boundaries import (
     wrap_constructors as _wrap_constructors,
     wrap_methods as _wrap_methods,
@@ -218,4 +220,6 @@ for _kind in (Module, Sequential, ModuleList, ModuleDict, ParameterList, Paramet
 
 
 def __getattr__(name: str) -> object:
+    if name == "modules":  # which holds all layers, by the names of torch's files
+        return _import_module(f"{__name__}.modules")
     raise _missing_attribute(_UNSUPPORTED, "onefold.nn", name)

@@ -40,6 +40,7 @@ class _AnyConv(Affine):
     """The settings of a convolution with windows of `planes` dims."""
 
     planes: ClassVar[int]
+    transposed: ClassVar[bool] = False
     padding: tuple[int, ...] | str
     output_padding: tuple[int, ...]
 
@@ -109,15 +110,20 @@ class _Conv(_AnyConv):
         self._make_parameters(shape, bias, dtype, device, placement, sbp)
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with other weights, which subclasses compute from their own."""
         padding = self.padding
         if self.padding_mode != "zeros":
-            input = pad(input, self._both_ends(), self.padding_mode)
+            input = pad(input, self._reversed_padding_repeated_twice, self.padding_mode)
             padding = (0,) * self.planes
         return _CONVOLUTIONS[self.planes](
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+            input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
 
-    def _both_ends(self) -> list[int]:
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
         """How far each dim is padded before and after, the last dim first."""
         pads = []
         for index in reversed(range(self.planes)):
@@ -151,6 +157,8 @@ class Conv3d(_Conv):
 
 class _ConvTranspose(_AnyConv):
     """A transposed convolution with weights (in_channels, out_channels / groups, *kernel_size)."""
+
+    transposed = True
 
     def __init__(
         self,

@@ -9,7 +9,34 @@ from .module import Module
 from .torch_parameters import reduction_of
 
 
-class _WeightedLoss(Module):
+class _Loss(Module):
+    """A loss that is reduced, for classes of users; `reduction` follows the old arguments."""
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.reduction = reduction_of(reduction, size_average, reduce)
+
+
+class _WeightedLoss(_Loss):
+    """A loss with weights, kept as the buffer `weight`."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+
+
+class _ClassLoss(_WeightedLoss):
     """A loss with a weight for each class, which may ignore one of them."""
 
     def __init__(
@@ -21,13 +48,11 @@ class _WeightedLoss(Module):
         size_average: bool | None = None,
         reduce: bool | None = None,
     ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
+        super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
-        self.reduction = reduction_of(reduction, size_average, reduce)
 
 
-class NLLLoss(_WeightedLoss):
+class NLLLoss(_ClassLoss):
     """Negative log likelihood of log-probabilities."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -38,7 +63,7 @@ class NLLLoss2d(NLLLoss):
     """`NLLLoss`, under the name it once had for images."""
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class CrossEntropyLoss(_ClassLoss):
     """Softmax and negative log likelihood in one; the class dim may be split without a gather."""
 
     def __init__(
@@ -59,7 +84,7 @@ class CrossEntropyLoss(_WeightedLoss):
         return cross_entropy(input, target, self.weight, *how)
 
 
-class MSELoss(Module):
+class MSELoss(_Loss):
     """The mean (or sum) of squared differences."""
 
     def __init__(
@@ -69,8 +94,7 @@ class MSELoss(Module):
         size_average: bool | None = None,
         reduce: bool | None = None,
     ) -> None:
-        super().__init__()
-        self.reduction = reduction_of(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return mse_loss(input, target, reduction=self.reduction)

@@ -84,7 +84,7 @@ class RunningNorm(Scaled):
         self.reset_running_stats()
         super().reset_parameters()
 
-    def _check_input(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim not in self.ndims:
             shown = " or ".join(f"{n}D" for n in self.ndims)
             raise OnefoldValueError(f"expected {shown} input (got {input.ndim}D input)")
@@ -97,7 +97,7 @@ class BatchNorm(RunningNorm):
     """Each channel normalised over the whole logical batch, however it is split over ranks."""
 
     def forward(self, input: Tensor) -> Tensor:
-        self._check_input(input)
+        self._check_input_dim(input)
         count = self.num_batches_tracked if self.track_running_stats else None
         if self.training and count is not None:
             count.add_(1)
@@ -208,7 +208,7 @@ class _InstanceNorm(RunningNorm):
         )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
-        self._check_input(input)
+        self._check_input_dim(input)
         batched = input.ndim == max(self.ndims)
         x = input if batched else input.unsqueeze(0)
         y = instance_norm(

@@ -15,6 +15,7 @@ from ..engine.tensor import Tensor
 from ..engine.views import snapshot
 from ..errors import OnefoldTypeError, OnefoldValueError
 from . import layer_table
+from .loss_layers import _Loss, _WeightedLoss
 from .module import Module
 from .torch_parameters import implicit_dim
 
@@ -43,6 +44,7 @@ class TableLayer(Module):
         except ValueError as error:
             raise OnefoldValueError(f"{kind.__name__}: {error}") from None
         for name, tensor in tensors.items():
+            self._buffers.pop(name, None)  # a base class has one of none
             self.register_buffer(name, tensor)
         for name, value in vars(settings).items():
             if not name.startswith("_") and name != "training":
@@ -94,7 +96,26 @@ def _layer(row: str) -> type[TableLayer]:
         "of_torch": of_torch,
         "tensors": tuple([each for each in _TENSORS if f"self.{each}" in text]),
     }
-    return type(name, (TableLayer,), members)
+    return type(name, (_base(of_torch),), members)
+
+
+def _base(of_torch: type) -> type[TableLayer]:
+    """The class that stands for the base of torch's class, as Hardtanh for that of ReLU6."""
+    theirs = of_torch.__base__
+    assert theirs is not None
+    if theirs is torch.nn.Module:
+        return TableLayer
+    name = theirs.__name__
+    if name in LAYERS:
+        return LAYERS[name]
+    if name not in BASES:
+        more = {"_Loss": (_Loss,), "_WeightedLoss": (_WeightedLoss,)}.get(name, ())
+        members = {
+            "__doc__": f"What layers share that are {name} in torch.",
+            "__module__": __name__,
+        }
+        BASES[name] = type(name, (TableLayer, *more), members)
+    return BASES[name]
 
 
 def _argument(text: str, inputs: list[str]) -> str:
@@ -116,5 +137,9 @@ ROWS = [
     )
     for row in block.strip().replace("\n    ", " ").splitlines()
 ]
-LAYERS = {layer.__name__: layer for layer in map(_layer, ROWS)}
+LAYERS: dict[str, type[TableLayer]] = {}
+BASES: dict[str, type[TableLayer]] = {}  # what only `isinstance` and subclasses of users name
+for _row in ROWS:
+    _made = _layer(_row)
+    LAYERS[_made.__name__] = _made
 globals().update(LAYERS)

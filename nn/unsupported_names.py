@@ -32,7 +32,6 @@ LAYERS: Mapping[str, str] = {
     "factory_kwargs": "pass device, dtype, placement and sbp to layers by name",
     "grad": "use flow.autograd.grad of the convolution's result",
     "intrinsic": _QUANTIZED,
-    "modules": "the classes of layers are names of flow.nn; flow.nn.Module is the base of all",
     "UninitializedBuffer": _LAZY,
     "UninitializedParameter": _LAZY,
     "qat": _QUANTIZED,
