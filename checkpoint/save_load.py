@@ -7,11 +7,12 @@ import os
 import pickle
 import tempfile
 import zlib
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -59,11 +60,15 @@ FORMATS = ("safetensors", "torch")
 @no_grad
 def save(
     obj: object,
-    path_or_buffer: File,
+    path_or_buffer: File | None = None,
     global_dst_rank: int | None = None,
     save_as_external_data: bool = False,
     *,
     format: str = "safetensors",
+    f: File | None = None,
+    pickle_module: object = None,
+    pickle_protocol: int | None = None,
+    _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Write a pytree of tensors, numbers and strings in dicts, lists and tuples into one file.
 
@@ -75,8 +80,11 @@ def save(
     gathers and writes; local tensors are an error then. Global tensors that this process holds
     whole, such as those of DistributedDataParallel, are written without it by whoever calls this.
     Raises OnefoldRuntimeError for others, OnefoldTypeError for what no state dict holds, and
-    CheckpointError on every process where the file cannot be written. `save_as_external_data` has
-    no effect. Whole training states of many ranks are saved without gathering by `checkpoint.save`.
+    CheckpointError on every process where the file cannot be written. Whole training states of
+    many ranks are saved without gathering by `checkpoint.save`.
+
+    `f` is torch's name of `path_or_buffer`. `save_as_external_data` and torch's arguments of
+    pickles have no effect.
 
     >>> import onefold as flow
     >>> from io import BytesIO
@@ -87,6 +95,7 @@ def save(
     """
     if format not in FORMATS:
         raise OnefoldValueError(f"save: format must be one of {FORMATS}, but got {format!r}")
+    path_or_buffer = _file_of("save", path_or_buffer, f)
     _check_no_state(obj)
     described = Description(obj)
     leaves = described.tensors
@@ -108,6 +117,13 @@ def save(
         problem = "".join(gather_objects(problem, tuple(range(here.size))))
     if problem:
         raise CheckpointError(problem)
+
+
+def _file_of(function: str, path: File | None, f: File | None) -> File:
+    """The file, which torch names `f`."""
+    if (path is None) == (f is None):
+        raise OnefoldTypeError(f"{function}: pass one path or file, but got {path!r} and f={f!r}")
+    return path if path is not None else cast(File, f)
 
 
 def _check_no_state(obj: object) -> None:
@@ -213,25 +229,32 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def load(
-    path: File,
-    global_src_rank: int | None = None,
+    path: File | None = None,
+    global_src_rank: int | Where = None,
     map_location: Where = None,
     *,
     support_pytorch_format: bool = True,
     weights_only: bool = True,
+    f: File | None = None,
+    pickle_module: object = None,
+    mmap: bool | None = None,
 ) -> Any:
     """What `save` wrote, or a file of `torch.save`, or the tensors of a safetensors file.
 
     A folder in Hugging Face's sharded format gives its tensors by name. Tensors are local, on the
     cpu or the device `map_location`. With `global_src_rank` every process calls this, that rank
     alone reads, and tensors become global: broadcast over all ranks, or over the placement
-    `map_location`.
+    `map_location`. Torch's second argument is `map_location`: what is no rank there is one.
 
     Files hold tensors of the cpu: a dict or function as `map_location` says, as in torch, where
     these go. No pickle is executed: torch's files are read with torch's `weights_only=True`. Raises
     CheckpointError, on every process, for a file that is missing, damaged or of another format, and
-    OnefoldValueError for `weights_only=False` and a file of torch.
+    OnefoldValueError for `weights_only=False` and a file of torch. `f` is torch's name of `path`;
+    `pickle_module` and `mmap` have no effect.
     """
+    path = _file_of("load", path, f)
+    if global_src_rank is not None and type(global_src_rank) is not int and map_location is None:
+        global_src_rank, map_location = None, global_src_rank
     if not weights_only and _is_torch(_start(path)):
         raise OnefoldValueError(
             "load(weights_only=False) would execute the program inside the file. If you trust it, "
@@ -245,7 +268,8 @@ def load(
         device = _device_of(map_location)
         described, values = _read(path, support_pytorch_format)
         return _with_tensors(described, lambda name: _local(values[name], device))
-    return _load_global(path, global_src_rank, _placement_of(map_location), support_pytorch_format)
+    source, there = cast(int, global_src_rank), _placement_of(map_location)
+    return _load_global(path, source, there, support_pytorch_format)
 
 
 def _placement_of(where: Where) -> Placement:
@@ -363,7 +387,8 @@ def _from_torch(file: Any, allowed: bool) -> tuple[Json, dict[str, torch.Tensor]
     if not allowed:
         raise CheckpointError("load: this is a file of torch; pass support_pytorch_format=True")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([Namespace]):
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             "load: the file of torch is damaged, or holds more than tensors, numbers, strings and "

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+from argparse import Namespace
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from pathlib import Path as FilePath, PurePath
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -46,10 +51,13 @@ class Description:
         for kind in (bool, int, float, str):
             if isinstance(value, kind):  # a subclass, such as a scale
                 return encode(kind(value))
+        for tag, plain in _PLAIN.items():
+            if type(value) in plain.types:
+                return {TAG: tag, "value": encode(plain.parts(value), self._other, path)}
         raise OnefoldTypeError(
             f"cannot save {'.'.join(path) or 'the object'}, a {type(value).__name__}: files hold "
             "tensors, numbers, strings and dicts, lists, tuples and sets of them. Save its "
-            "state_dict() instead, or the values that it is made from"
+            "state_dict() instead, or the values that it is made from, as vars(x) gives"
         )
 
     def _tensor(self, value: Leaf, path: Path) -> Json:
@@ -80,6 +88,8 @@ def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
     def other(entry: Json) -> object:
         if entry[TAG] in ("tensor", "torch", "array"):
             return tensor(entry)
+        if entry[TAG] in _PLAIN:
+            return _PLAIN[entry[TAG]].made(decode(entry["value"], other))
         return _READ[entry[TAG]](entry["value"])
 
     try:
@@ -109,6 +119,47 @@ def _numpy(value: Any) -> object:
     name, number = value
     return np.dtype(name).type(decode(number))
 
+
+class _Plain(NamedTuple):
+    """What a type of the standard library consists of, and how it is made of that."""
+
+    types: tuple[type, ...]
+    parts: Callable[[Any], object]
+    made: Callable[[Any], object]
+
+
+def _defaults(value: defaultdict[Any, Any]) -> tuple[str | None, dict[Any, Any]]:
+    make = value.default_factory
+    if make is None:
+        return None, dict(value)
+    if not (isinstance(make, type) and getattr(builtins, make.__name__, None) is make):
+        raise OnefoldTypeError(
+            f"cannot save a defaultdict of {make!r}: files hold values and no programs. Save "
+            "dict(...) of it instead"
+        )
+    return make.__name__, dict(value)
+
+
+def _with_defaults(parts: Any) -> defaultdict[Any, Any]:
+    name, items = parts
+    make = None if name is None else getattr(builtins, name)
+    if make is not None and not isinstance(make, type):
+        raise ValueError(f"{name!r} is no type")
+    return defaultdict(make, items)
+
+
+# Options of a program, as checkpoints often hold them beside the weights.
+_PLAIN: dict[str, _Plain] = {
+    "Namespace": _Plain((Namespace,), vars, lambda names: Namespace(**names)),
+    "SimpleNamespace": _Plain((SimpleNamespace,), vars, lambda names: SimpleNamespace(**names)),
+    "Path": _Plain((type(PurePath()), type(FilePath())), str, FilePath),
+    "range": _Plain((range,), lambda x: (x.start, x.stop, x.step), lambda parts: range(*parts)),
+    "Counter": _Plain((Counter,), dict, Counter),
+    "defaultdict": _Plain((defaultdict,), _defaults, _with_defaults),
+    "deque": _Plain(
+        (deque,), lambda x: (list(x), x.maxlen), lambda parts: deque(parts[0], parts[1])
+    ),
+}
 
 _READ: dict[str, Callable[[Any], object]] = {
     "numpy": _numpy,

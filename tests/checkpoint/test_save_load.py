@@ -2,9 +2,11 @@
 
 import math
 import pickle
-from collections import OrderedDict
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,6 +39,52 @@ def test_numbers_of_numpy_and_sets(world):
     value = {"a": np.float32(0.1), "b": np.int64(3), "c": {1, 2}, "d": frozenset(["x"])}
     back = through_file(value)
     assert back == value and type(back["a"]) is np.float32
+
+
+def test_options_of_a_program(world, tmp_path):
+    """Training scripts save what argparse gave them beside the weights."""
+    options = Namespace(lr=0.1, out=tmp_path / "out", seen=range(2, 9, 3), w=flow.arange(2))
+    value = {
+        "args": options,
+        "names": SimpleNamespace(a={"b": (1, 2)}),
+        "counts": Counter("hello"),
+        "groups": defaultdict(list, {1: [2]}),
+        "plain": defaultdict(None, {"x": 1}),
+        "last": deque([1, 2, 3], maxlen=3),
+    }
+    back = through_file(value)
+    assert back["args"].w.tolist() == [0, 1]
+    options.w = back["args"].w = None
+    assert back == value
+    assert [type(x) for x in back.values()] == [type(x) for x in value.values()]
+    assert back["groups"]["new"] == [] and back["last"].maxlen == 3
+    with pytest.raises(OnefoldTypeError, match=r"dict\(\.\.\.\) of it"):
+        through_file({"a": defaultdict(lambda: 3)})
+
+
+def test_options_in_files_of_torch(world, tmp_path):
+    torch.save({"model": torch.ones(2), "args": Namespace(lr=0.1)}, tmp_path / "x")
+    back = flow.load(tmp_path / "x")
+    assert back["args"] == Namespace(lr=0.1) and back["model"].tolist() == [1, 1]
+
+
+def test_a_tree_of_options_that_nothing_wrote():
+    with pytest.raises(CheckpointError, match="damaged"):
+        restored({"$": "defaultdict", "value": {"$": "tuple", "items": ["exec", {}]}}, id)
+
+
+def test_arguments_of_torch(world, tmp_path):
+    """Torch's second argument of load is map_location."""
+    path = tmp_path / "x"
+    flow.save(obj={"x": flow.arange(3)}, f=path, pickle_protocol=4)
+    flow.save({"x": flow.arange(3)}, path, _use_new_zipfile_serialization=False)
+    for where in ("cpu", flow.device("cpu"), {"cuda:0": "cpu"}, lambda storage, tag: storage):
+        assert flow.load(path, where)["x"].tolist() == [0, 1, 2]
+    assert flow.load(f=path, map_location="cpu", mmap=True)["x"].tolist() == [0, 1, 2]
+    assert flow.load(path, "meta")["x"].device.type == "meta"
+    for wrong in (flow.load, lambda: flow.load(path, f=path), lambda: flow.save({})):
+        with pytest.raises(TypeError, match="one path or file"):
+            wrong()
 
 
 DTYPES = [
