@@ -98,9 +98,27 @@ class Philox:
         Example: `Philox(0, 0, 8).words(np.arange(2, dtype=np.uint64))` has shape (8,).
         """
         n = len(groups)
+        (x, y), (a, b) = self.lanes[:, :n], self.products[:, :n]
+        return self._rounds(n, self._first_rounds(groups, x, y, a, b))
+
+    def words_of_calls(
+        self, groups: NDArray[np.uint64], calls: NDArray[np.uint64]
+    ) -> NDArray[np.uint32]:
+        """Return the words of each group and call, in a buffer as `words` does.
+
+        Example: `Philox(0, 0, 8).words_of_calls(groups, calls)` with two groups and two calls has
+        shape (8,).
+        """
+        n = len(groups)
+        for lane, numbers in zip(self.lanes, (groups, calls), strict=True):
+            np.left_shift(numbers, _SHIFT, out=lane[:n])
+            np.bitwise_or(lane[:n], numbers >> _SHIFT, out=lane[:n])
+        return self._rounds(n, 0)
+
+    def _rounds(self, n: int, done: int) -> NDArray[np.uint32]:
+        """The words of the first `n` counters, which have had so many rounds."""
         lanes, products = self.lanes[:, :n], self.products[:, :n]
         (x, y), (a, b) = lanes, products
-        done = self._first_rounds(groups, x, y, a, b)
         for k0, k1 in self.keys[done:]:
             np.right_shift(lanes, _SHIFT, out=products)
             np.multiply(a, _M0, out=a)

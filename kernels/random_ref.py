@@ -33,6 +33,7 @@ from .random_transforms import (
     high_product,
     unit,
 )
+from .read_ahead import drawn_ahead
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -68,7 +69,14 @@ def drawn(plan: Callable[..., Plan]) -> Fill:
         shape: Ints, offset: Ints, size: Ints, *, seed: Seed, call: int,
         device: torch.device | str = "cpu", **options: object,
     ) -> Tensor:  # fmt: skip
-        _, dtype, transform, _, wide = plan(**options)
+        kind, dtype, transform, numbers, wide = plan(**options)
+        if not isinstance(seed, Tensor):
+            small = drawn_ahead(
+                shape, offset, size, (kind, numbers), transform, seed=seed, call=call, dtype=dtype,
+                wide=wide,
+            )  # fmt: skip
+            if small is not None:
+                return small.to(device)
         return fill(
             shape, offset, size, transform, seed=seed, call=call, dtype=dtype, device=device,
             wide=wide,
