@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..optimizer import Optimizer
 from .changed_rates import is_torchs, multiplies, rate_after
-from .of_parts import OfParts
+from .composite import CompositeScheduler
 from .scheduler import LRScheduler, Schedule
 from .together import together
 
@@ -47,7 +47,7 @@ def _are_in_steps(schedules: Sequence[Schedule]) -> bool:
     return all(map(is_torchs, schedules)) and not all(map(multiplies, schedules))
 
 
-class ChainedScheduler(OfParts):
+class ChainedScheduler(CompositeScheduler):
     """The schedules of several schedulers at once: each works on the rate of the one before.
 
     Only the new scheduler is to be stepped. The rates are torch's: LambdaLR, for one, sets the

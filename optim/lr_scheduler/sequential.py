@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from ...errors import OnefoldValueError
 from ..optimizer import Group, Optimizer
+from .composite import CompositeScheduler
 from .cosine import WarmRestarts
 from .decay import increasing
 from .lambda_lr import Product, Scaled
-from .of_parts import OfParts
 from .scheduler import LRScheduler, Schedule, check
 from .together import together
 
@@ -42,7 +42,7 @@ class Sequential:
         return schedule.rate(base_lr, step - start)
 
 
-class SequentialLR(OfParts):
+class SequentialLR(CompositeScheduler):
     """The schedules of several schedulers, one after the other.
 
     The first scheduler holds until the first milestone, and so on; each counts the steps from its

@@ -17,7 +17,7 @@ def step_to(epoch):
 CALLS = {
     "weight_norm": lambda: nn.utils.weight_norm(nn.Linear(2, 2)),
     "clip_grad_norm": lambda: nn.utils.clip_grad_norm(nn.Linear(2, 2).parameters(), 1.0),
-    "Container": lambda: nn.Container(),
+    "Container": nn.Container,
     "init.uniform": lambda: nn.init.uniform(flow.zeros(2)),
     "functional_call": lambda: nn.utils.stateless.functional_call(
         nn.Linear(2, 2), {}, flow.ones(1, 2)

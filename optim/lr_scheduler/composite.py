@@ -1,4 +1,4 @@
-"""OfParts: schedulers made of others, which are stepped where one gives its next rates only."""
+"""CompositeScheduler: schedulers made of other schedulers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ...engine.argument_errors import with_argument_errors
 from ...engine.commit import Change, restored
-from ...engine.refusal import refusing
 from ...errors import OnefoldNotImplementedError, OnefoldValueError
 from ..optimizer import Optimizer, set_rate
 from .changed_rates import rate_after, rate_again
 from .scheduler import LRScheduler, Schedule, Scheduler
 
 
-class OfParts(LRScheduler):
+class CompositeScheduler(LRScheduler):
     """The base of SequentialLR and ChainedScheduler.
 
     Where all parts have schedules, so does it. Otherwise a subclass of users is among the parts,
@@ -38,7 +38,7 @@ class OfParts(LRScheduler):
                 set_rate(group, group["initial_lr"])
             for part in _within(self):
                 part.last_step = -1
-                if isinstance(part, OfParts) and part._parts:
+                if isinstance(part, CompositeScheduler) and part._parts:
                     part.schedules = ()
         super().__init__(optimizer, tuple(schedules), last_step, verbose, last_epoch=last_epoch)
 
@@ -78,7 +78,7 @@ class OfParts(LRScheduler):
             found["_schedulers"] = [part.state_dict() for part in self._parts]
         return found
 
-    @refusing
+    @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
 
@@ -106,11 +106,11 @@ class OfParts(LRScheduler):
             part.load_state_dict(state)
 
 
-def _within(scheduler: OfParts) -> Iterator[LRScheduler]:
+def _within(scheduler: CompositeScheduler) -> Iterator[LRScheduler]:
     """All parts, with those of parts."""
     for part in scheduler._parts:
         yield part
-        if isinstance(part, OfParts):
+        if isinstance(part, CompositeScheduler):
             yield from _within(part)
 
 
@@ -122,7 +122,7 @@ def _advance(scheduler: LRScheduler, again: bool) -> None:
         change = rate_again if again else rate_after
         triples = zip(scheduler.schedules, groups, scheduler.base_lrs, strict=True)
         rates = [change(one, float(group["lr"]), base, step) for one, group, base in triples]
-    elif isinstance(scheduler, OfParts):
+    elif isinstance(scheduler, CompositeScheduler):
         if again:
             for part in _within(scheduler):
                 part.last_step = -1
