@@ -30,7 +30,7 @@ from .recomputation import Recomputation
 from .stage_sums import Stage, balanced, copied_bytes, unit_time
 from .unit_costs import UnitCost, UnitCosts
 
-_HIDDEN = 0.5  # of communication beside computing, where a program has no stages
+_HIDDEN = 0.5  # of communication that overlaps with compute, where a program has no stages
 _WEIGHTS = 0.5  # of a backward that is for the weights
 # Of what recomputing saves, where weights' gradients wait: they need what was recomputed.
 _SPLIT_SAVING = 1 / 3
@@ -147,17 +147,17 @@ class Estimator:
         mesh: int,
         stages: Sequence[Stage],
         own: Sequence[int],
-        beside: float,
+        other: float,
         units: Mapping[str, UnitCost],
         budget: float,
     ) -> MemorySaving:
-        """What a mesh recomputes or offloads, so that it fits with so many bytes beside it."""
+        """What a mesh recomputes or offloads, so that it fits with `other` bytes in use."""
         held, gathered = _held(c, mesh), _gathered(c, stages, own)
-        beside += (held + _waiting(c, mesh)) * sum(stages[at].kept for at in own)
-        need = beside + max(stages[at].working.with_gathered(gathered) for at in own)
+        other += (held + _waiting(c, mesh)) * sum(stages[at].kept for at in own)
+        need = other + max(stages[at].working.with_gathered(gathered) for at in own)
         if need <= budget:
             return MemorySaving(units, need)
-        need = beside + max(stages[at].remaking.with_gathered(gathered) for at in own)
+        need = other + max(stages[at].remaking.with_gathered(gathered) for at in own)
         share = _SPLIT_SAVING if (c.schedule or "").startswith("zb-") else 1.0
         saving, steps = MemorySaving(units, need, share * held), self._saving_steps(c, units)
         if self.offloads and c.schedule is None:
@@ -168,7 +168,9 @@ class Estimator:
             moving = _on_its_way(c)
             away = max(saving.held - moving, 0.0) * saving.room(self.hardware)
             saving.recompute(steps, budget + away)
-            last = self.parts(c)[-1]  # whose backward follows its forward: nothing is beside copies
+            last = self.parts(c)[
+                -1
+            ]  # whose backward follows its forward: nothing overlaps with copies
             saving.offload(self.hardware, budget, moving, last)
         saving.recompute(steps, budget)
         return saving
@@ -214,7 +216,7 @@ class Estimator:
         return persistent + states + self._reserved(c), gradients
 
     def _adding(self, c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
-        """Bytes beside the gradients' sums while that of a micro-batch is added to one of them."""
+        """Bytes besides the gradients' sums while that of a micro-batch is added to one of them."""
         sizes = [unit.apart for at in own for unit in stages[at].units]
         return 2.0 * max(sizes) if c.zero < 2 else 0.0
 
@@ -327,7 +329,7 @@ class Estimator:
 
 
 def _gathered(c: Candidate, stages: Sequence[Stage], own: Sequence[int]) -> float:
-    """Bytes of whole gradients and weights that ZeRO has beside the shards.
+    """Bytes of whole gradients and weights that ZeRO has besides the shards.
 
     A weight is gathered where it is read, and a gradient reduced while the next one is made.
     """
@@ -351,7 +353,7 @@ def _held(c: Candidate, mesh: int) -> float:
 
 def _on_its_way(c: Candidate) -> float:
     """The micro-batches whose offloaded activations are on the device: one computes or is fetched,
-    and copies of another are beside it.
+    and another is being copied.
     """
     return _MOVING / c.chunks
 

@@ -26,7 +26,7 @@ class Links:
         self._spans: dict[tuple[int, int], Span] = {}
 
     def span(self, data: int, tensor: int) -> Span:
-        """The ranks of a data axis beside a tensor axis."""
+        """The ranks of a data axis, given a tensor axis."""
         if (data, tensor) not in self._spans:
             ranks = range(0, data * tensor, tensor)
             self._spans[data, tensor] = span(self.hardware, ranks)
@@ -79,10 +79,11 @@ class Bounds:
     def _unstaged(
         self, c: Candidate, stages: Sequence[Stage], certain: float, costs: UnitCosts
     ) -> float:
-        """The same where communication goes beside computing, and slows it down.
+        """The same where communication overlaps with compute, and slows it down.
 
-        Computing takes at least so long as without communication over the data axis, each stream
-        is busy for its time, and what is beside communication takes `contention` times as long.
+        Computing takes at least so long as without communication over the data axis, each stream is
+        busy for its time, and compute that overlaps with communication takes `contention` times as
+        long.
         """
         (stage,) = stages
         update = self._written(c, stages, costs)

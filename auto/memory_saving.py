@@ -11,7 +11,7 @@ from ..graph.hardware import Hardware
 from .recomputation import Recomputation, recomputations
 from .unit_costs import UnitCost
 
-_EXPOSED = 0.06  # of copies to the host and back, where as much computing is beside them
+_EXPOSED = 0.06  # of copies to the host and back, if as much compute overlaps with them
 _BESIDE = 0.9  # of the time of forward, in which copies to the host must be done
 NOTHING = Recomputation((), 0, 0.0, 0.0)
 

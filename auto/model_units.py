@@ -34,7 +34,7 @@ class Units:
 
 
 def units_of(model: Module) -> Units:
-    """The units of a model: the entries of its largest list of layers, and what is beside that.
+    """The units of a model: the entries of its largest list of layers, and the rest of the model.
 
     A module that is not in the list, and in which the list is not, is one unit.
     """

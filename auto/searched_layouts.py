@@ -68,7 +68,7 @@ def rules_of(
 
 
 def _unit(name: str, units: Units) -> str:
-    """The unit that has a parameter; "" for one beside the units."""
+    """The unit that has a parameter; "" for one outside the units."""
     parts = name.split(".")[:-1]
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((prefix for prefix in prefixes if prefix in units.like), "")

@@ -1,4 +1,4 @@
-"""Stage sums: the units of each stage of a candidate, and what they take together."""
+"""Stage sums: the units of each stage of a candidate, and their totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(slots=True)
 class Working:
-    """The bytes beside what all units of a stage keep, while one of them runs or its backward does.
+    """The bytes that a running unit of a stage, or its backward, needs besides what all units keep.
 
     When backward is at a unit, what the later ones kept is free.
     """

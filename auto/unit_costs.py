@@ -225,7 +225,7 @@ class _Reading:
     def _working(
         self, first: str, kept: Mapping[str, int], order: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """By unit, the most bytes beside what the units up to it keep, and beside gradients.
+        """By unit, the most bytes besides those that the units up to it keep, and gradients.
 
         At any step; and at those that read weights, or make their gradients.
         """

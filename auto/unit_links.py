@@ -18,7 +18,7 @@ def joined_units(
     """The pairs of units from which the model itself reads values together in forward.
 
     What a module is called with is sent to its stage, but what is between modules runs where its
-    inputs are. Parameters and buffers beside the units are on the stage of the `first` one; the
+    inputs are. Parameters and buffers outside the units are on the stage of the `first` one; the
     `inputs` of a step on that of the unit that reads them first.
     """
     owner = {value.number: unit for value, unit in zip(captured.inputs, inputs, strict=True)}

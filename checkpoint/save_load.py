@@ -130,7 +130,7 @@ def _check_no_state(obj: object) -> None:
     if hasattr(obj, "state_dict"):
         raise OnefoldTypeError(
             f"save: got a {type(obj).__name__}; files hold values and no programs. Save its "
-            "state_dict(), and give that to load_state_dict() of one that is made anew"
+            "state_dict(), and pass that to load_state_dict() of a new one"
         )
 
 

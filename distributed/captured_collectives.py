@@ -34,7 +34,7 @@ def why_not_captured(device_type: str) -> str:
     if BLOCKING_WAIT.read():
         return f"with {BLOCKING_WAIT.name}=1 the host waits for each collective"
     if not GRAPH_MIXING.read():
-        return f"{GRAPH_MIXING.name}=0 forbids collectives beside those of CUDA graphs"
+        return f"{GRAPH_MIXING.name}=0 forbids collectives besides those of CUDA graphs"
     return ""
 
 

@@ -271,10 +271,10 @@ class Connection:
         ranks = {rank for counter in pending.counters for rank in counter.ranks} - {self.rank}
         if self._states.any_ended() and any(self._states.ending(rank) for rank in ranks):
             return True
-        beside = LOCAL_WORLD_SIZE.read() or 1
+        machine = LOCAL_WORLD_SIZE.read() or 1
         first = self.rank - (LOCAL_RANK.read() or 0)
         return any(
-            self._states.was_killed(rank) for rank in ranks & {*range(first, first + beside)}
+            self._states.was_killed(rank) for rank in ranks & {*range(first, first + machine)}
         )
 
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:

@@ -97,7 +97,7 @@ class Watchdog:
         return counter
 
     def forget_counters(self) -> None:
-        """Begin anew, with counters of another epoch."""
+        """Start over, with counters of another epoch."""
         self.pending = None
         self._counters = []
 

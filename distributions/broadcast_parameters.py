@@ -16,7 +16,7 @@ Bound = Tensor | int | float
 
 
 def broadcast_all(*values: Parameter) -> tuple[Tensor, ...]:
-    """Numbers and tensors as tensors of one shape, beside each other.
+    """Numbers and tensors as tensors of one shape, on one device or placement.
 
     Numbers take the dtype and layout of the first tensor, or else the default dtype. Raises
     OnefoldTypeError for what is neither.

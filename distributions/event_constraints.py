@@ -90,7 +90,7 @@ class MixtureSameFamilyConstraint(Constraint):
 class _OneHot(Constraint):
     is_discrete = True
     event_dim = 1
-    rule = "one-hot: one 1 beside zeros in the last dim"
+    rule = "one-hot: one 1 and zeros in the last dim"
 
     def check(self, value: Tensor) -> Tensor:
         return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)

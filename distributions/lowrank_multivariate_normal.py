@@ -1,4 +1,4 @@
-"""The multivariate normal distribution with a covariance of low rank beside a diagonal."""
+"""The multivariate normal distribution with a covariance of low rank plus a diagonal."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def _shares(self) -> Tensor:
-        """The probabilities of the components, beside their events."""
+        """The probabilities of the components, broadcast over their events."""
         probs: Tensor = self._mixture_distribution.probs
         return probs.reshape((*probs.shape, *[1] * len(self.event_shape)))
 

@@ -26,7 +26,7 @@ from .tensor import Tensor, from_shards, tensor_ops
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
 
-# Beside the edges, since almost none has one.
+# Not in the edges, since almost none has a hook.
 hooks: WeakKeyDictionary[Edge, list[Hook]] = WeakKeyDictionary()
 retained: WeakSet[Edge] = WeakSet()
 
@@ -47,11 +47,11 @@ class _Backward:
         self.through = through  # with `stop`: the edges from which one of them is reached
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
-        # The newest pending edge and its gradient, beside the queue: a chain then needs no queue.
+        # The newest pending edge and its gradient, not in the queue: a chain then needs no queue.
         self.next: tuple[Edge, Any] | None = None
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
-        self.sums: dict[Edge, Tensor] = {}  # the .grad that this pass added up, seen by nobody yet
-        # Asked once: the length of a weak dictionary takes longer than the rest of a step.
+        self.sums: dict[Edge, Tensor] = {}  # the .grad that this pass added up, still its own
+        # Evaluated once: the length of a weak dictionary takes longer than the rest of a step.
         self.watched = bool(hooks) or bool(retained)
         self.direct = stop is None and not hooks
         self.leaves: LeafCalls | None = None  # where leaves have hooks
@@ -133,7 +133,7 @@ class _Backward:
                 self.visit(edge, grad)
             elif type(edge) is Output:
                 self.collect(edge, grad)
-            elif type(edge) is Leaf:  # not one that was frozen since
+            elif type(edge) is Leaf:  # not one that has been frozen since
                 self.accumulate(edge, grad)
                 if self.leaves is not None:
                     self.leaves.arrived(edge)
@@ -193,7 +193,7 @@ class _Backward:
             elif parent.grad is None and part is not dy and part is not given:
                 self.before.append((parent, None))
                 if part.shared:
-                    part._base = None  # a view of nothing that a program can change
+                    part._base = None  # no longer a view: a program cannot change its base
                 parent.grad = given = part  # made by the vjp, for this leaf alone
             else:
                 self.accumulate(parent, part)  # no need to wait for its other gradients
@@ -233,17 +233,17 @@ class _Backward:
         edge.grad = new
 
     def undo(self) -> None:
-        """Put back every .grad that this pass replaced."""
+        """Restore every .grad that this pass replaced."""
         for edge, old in reversed(self.before):
             edge.grad = old
 
 
 def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
-    """The gradient of addends is the same for each of them: broadcast.
+    """`dy` made broadcast along the axes on which the output is partial.
 
-    The ops whose result is partial had their inputs split or broadcast as they needed them, and
-    with a broadcast `dy` their gradients too are computed where the inputs lie. Left as it is, `dy`
-    would be moved by each op that reads it, or the inputs would be gathered.
+    The gradient of a sum is the same for every addend. An op with a partial result has inputs that
+    are split or broadcast, and with a broadcast `dy` their gradients are computed in these layouts.
+    Otherwise each op that reads `dy` would move it, or the inputs would be gathered.
     """
     y = node.meta
     assert isinstance(y, Meta)
@@ -302,7 +302,7 @@ def _parents(edge: Edge) -> list[Edge]:
 
 
 def _check_unchanged(node: Node, args: tuple[object, ...]) -> None:
-    """Raise AutogradError when something that the node kept was changed in place since."""
+    """Raise AutogradError if something that the node saved has been changed in place since."""
     changed = node.out is CHANGED
     for arg in args:
         changed = changed or (isinstance(arg, Tensor) and arg.version > node.seq)
@@ -317,7 +317,10 @@ def _check_unchanged(node: Node, args: tuple[object, ...]) -> None:
 def _rewrap_all(
     node: Node, out: Any, metas: tuple[Meta, ...], several: bool
 ) -> tuple[Tensor | Meta, ...]:
-    """The outputs that a node kept, the metas of others; `several` of them can have a gradient."""
+    """The saved outputs as tensors, and the metas of the others.
+
+    `several` says whether more than the first can have a gradient.
+    """
     made = tuple(
         [
             meta if shards is None else from_shards(shards, meta)

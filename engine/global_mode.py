@@ -92,7 +92,7 @@ class current_global_mode:
 
 
 class OwnDevice(str):
-    """The device of a tensor beside which another is made: local in every mode."""
+    """The device of a tensor next to which another is created: local in every mode."""
 
     __slots__ = ()
 

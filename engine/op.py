@@ -126,9 +126,7 @@ class NoAttributes(NamedTuple):
 
 def no_kernel(*args: object) -> torch.Tensor:
     """The `Op.kernel` of ops that only have `bind` and `infer`."""
-    raise NotImplementedError("this op has no kernel: it overrides bind and infer")(
-        "this op has no kernel: it overrides bind and infer"
-    )
+    raise NotImplementedError("this op has no kernel: it overrides bind and infer")
 
 
 class Op:

@@ -106,7 +106,7 @@ class GraphConfig:
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
         """Let `enable_auto_parallel` choose the layouts of parameters and in `build`, too.
 
-        Parameters that the graph trains are laid out anew when it is compiled first, for good:
+        Parameters that the graph trains change their layout permanently when it is first compiled:
         their sbp changes, not their values. A `to_global` inside `build` then changes no layout,
         unless it changes the placement. Inputs, outputs and buffers stay. Raises
         OnefoldRuntimeError when the graph is compiled with `enable_zero`, which lays the
@@ -130,7 +130,8 @@ class GraphConfig:
         and are gathered where the program uses them: with `shard_restore_level` 1 once in forward
         and again in backward, with 2 once per micro-batch, with 0 not at all, so that ops take the
         layouts that cost least. Parameters whose shards would have fewer than `shard_min_size`
-        elements stay as they are. A change holds from the next call on, which compiles anew.
+        elements stay as they are. A change takes effect at the next call, which compiles the graph
+        again.
         """
         switch("enable_zero: mode", mode)
         integer("enable_zero: stage", stage, least=1, most=3)

@@ -148,7 +148,7 @@ class ProgramStep:
     host: str = ""  # why no CUDA graph can do it: what the host does
     frozen: Run | None = None  # gives numbers of the host that a CUDA graph of it keeps
     repeatable: bool = True  # whether the same inputs and attributes always give the same
-    op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
+    op: Op | None = None  # what `run` was made from, for steps whose layouts may change
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
     place: Value | None = None  # the input in whose memory the output is put
     writes: tuple[Value, ...] = ()  # those of the inputs whose memory it changes

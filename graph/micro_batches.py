@@ -69,7 +69,7 @@ def place_draws(program: Program, whole: Program, count: int) -> None:
     """Set for each dropout of a micro-batch's program the dim along which it splits the batch's.
 
     `whole` is the same build captured for the whole batch. A dropout whose mask does not grow
-    with the batch in one dim, or that is not there for the whole batch, draws anew for each.
+    with the batch in one dim, or that is not there for the whole batch, draws new numbers for each.
     """
     mine, theirs = _dropouts(program), _dropouts(whole)
     if len(mine) != len(theirs):

@@ -143,8 +143,8 @@ class Executable(Executor):
         if any(step.origin is OFFLOAD for step in program.steps):
             # What is on its way may be in memory that the next segment writes.
             self.no_cuda_graph = (
-                "with activation_offloading copies between the device and its host run beside the "
-                "steps, on a stream of their own"
+                "with activation_offloading copies between the device and its host overlap with "
+                "the steps, on a stream of their own"
             )
             return None
         values = [*program.inputs, *(variable.value for variable in program.variables)]

@@ -32,7 +32,7 @@ class Draws:
     A run takes as many ids from each generator as eager would, and every draw has the id that it
     would have there; one that was recomputed with an earlier id (in a checkpoint) keeps it.
     Dropout in a micro-batch takes the whole batch's id and knows its place in it, so that the
-    masks do not depend on the number of micro-batches; other calls draw anew for each.
+    masks do not depend on the number of micro-batches; other calls draw new numbers for each.
     """
 
     def __init__(self, noted: Iterable[tuple[Generator, Draw]]) -> None:

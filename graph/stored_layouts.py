@@ -1,4 +1,4 @@
-"""Stored layouts: parameters that are laid out anew, in place, for the program of a graph."""
+"""Stored layouts: parameters whose layout is changed in place for the program of a graph."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ Updates = Callable[[Sequence[Trained], Sequence[Clipping], Iterator[int]], Writt
 def align(program: Program, layouts: Mapping[str, Meta]) -> Program:
     """The program with its gradients laid out as the parameters are when they are updated.
 
-    `layouts` are those, by path, of parameters that are laid out anew for it.
+    `layouts` are those, by path, of parameters whose layout changes for it.
     """
     return align_gradients(program, _layouts(program, layouts))
 

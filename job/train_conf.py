@@ -11,7 +11,7 @@ from .grad_clipping import GlobalNorm, by_global_norm
 from .job_optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from .update_rule import Optimizer
 
-_BESIDE = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
+_OPTIONAL = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
 # By rule: what makes its optimizer, and the keys of its dict.
 _RULES: dict[str, tuple[Callable[..., Optimizer], str]] = {
     "naive_conf": (lambda lr, **more: SGDW(lr, momentum=0.0, **more), ""),
@@ -57,11 +57,11 @@ class TrainConf:
                 f'model_update_conf needs a dict, such as {{"naive_conf": {{}}}}, but got {value!r}'
             )
         rules = [key for key in value if key in _RULES]
-        others = set(value) - set(_RULES) - set(_BESIDE)
+        others = set(value) - set(_RULES) - set(_OPTIONAL)
         if len(rules) != 1 or others:
             raise OnefoldValueError(
                 f"model_update_conf needs one of {', '.join(_RULES)}, and may have "
-                f"{', '.join(_BESIDE)} beside it, but got {', '.join(value) or 'nothing'}"
+                f"{', '.join(_OPTIONAL)} besides, but got {', '.join(value) or 'nothing'}"
             )
         arguments(rules[0], value[rules[0]], "", _RULES[rules[0]][1])
         _weight_decay(rules[0], value.get("weight_decay_conf"))

@@ -79,7 +79,7 @@ def _empty(
 
 
 def initialize(variable: Variable) -> None:
-    """Let a variable begin anew."""
+    """Fill a variable with its initial values; they replace the present ones."""
     seed = variable.random_seed
     source = None if seed is None else Generator().manual_seed(seed)
     with interpreter.using(None):

@@ -10,8 +10,8 @@ from torch import Tensor
 from .batch_norm_ref import channel_sums
 from .pointwise_chain_ref import Chain, one
 
-MAX_TENSORS = 3  # tensors like x that the chain takes beside it
-MAX_VECTORS = 2  # vectors of channels that it takes beside mean and rstd
+MAX_TENSORS = 3  # tensors like x that the chain takes besides it
+MAX_VECTORS = 2  # vectors of channels that it takes besides mean and rstd
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -42,8 +42,8 @@ def convolution_weight_grad(
 def _few_places(dy: Tensor, x: Tensor, shape: Ints, transposed: bool, groups: int) -> bool:
     """Whether a weight has at least four output channels for each place of the output.
 
-    The windows of the input are then small beside the weight, and one product with them is faster
-    than oneDNN, which spends its time on reordering the gradient.
+    The windows of the input are then small compared with the weight, and one product with them is
+    faster than oneDNN, which spends its time on reordering the gradient.
     """
     return (
         dy.numel() * 4 <= shape[0] * shape[0]

@@ -10,7 +10,7 @@ from .philox import Seed
 from .pointwise_chain_ref import Chain, one
 from .random_ref import dropout
 
-MAX_BESIDE = 2  # tensors that the chain takes beside what dropout gives
+MAX_EXTRA = 2  # tensors that the chain takes besides what dropout gives
 
 
 def with_chain(chain: Chain) -> Callable[..., Tensor]:
@@ -24,8 +24,8 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
 def in_parts(dropped: Callable[..., Tensor], end: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`with_chain` by one function for dropout and one for the chain."""
 
-    def run(x: Tensor, *beside: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
+    def run(x: Tensor, *extra: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
             p: float, seed: Seed, call: int) -> Tensor:  # fmt: skip
-        return end(dropped(x, shape, offset, p=p, seed=seed, call=call), *beside)
+        return end(dropped(x, shape, offset, p=p, seed=seed, call=call), *extra)
 
     return run

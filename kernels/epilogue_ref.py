@@ -19,7 +19,7 @@ PRODUCTS: tuple[Function, ...] = (
     matmul_ref.mm_tn,
     matmul_ref.rows_tn,
 )
-MAX_BESIDE = 2  # tensors that the chain takes beside the product
+MAX_EXTRA = 2  # tensors that the chain takes besides the product
 
 
 def with_epilogue(

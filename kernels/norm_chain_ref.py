@@ -28,7 +28,7 @@ NORMS: dict[str, Norm] = {
     )
 }
 MAX_BEFORE = 4  # tensors that the chain before takes
-MAX_BESIDE = 2  # tensors that the chain after takes beside the norm's result
+MAX_EXTRA = 2  # tensors that the chain after takes besides the norm's result
 MAX_AFTER = 2  # values that it gives
 
 
@@ -52,7 +52,7 @@ class NormChain:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many tensors there are before the norm, and beside its first input."""
+        """How many tensors there are before the norm, and besides its first input."""
         before = 1 if self.before is None else self.before.inputs
         return before, sum(type(argument) is At for argument in self.arguments)
 
@@ -79,11 +79,11 @@ def in_parts(
     after = None if chain.after is None else make(chain.after)
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        first, own, beside = chain.parted(tensors)
+        first, own, extra = chain.parted(tensors)
         (x,) = first if before is None else before(*first)
         made = norm(x, *chain.filled(own))
         y, *others = [made] if isinstance(made, Tensor) else made
-        results = () if after is None else after(y, *beside)
+        results = () if after is None else after(y, *extra)
         return arranged(chain, results, others, y, x)
 
     return run

@@ -85,7 +85,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(*parts))
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, as `Linear` does."""
+        """Initialize all weights again, as `Linear` does."""
         for module in self.modules():
             if isinstance(module, Linear):
                 module.reset_parameters()

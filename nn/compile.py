@@ -194,7 +194,7 @@ def _autocast(current: Interpreter | None) -> Autocast | None:
 class CompiledModule(Module):
     """A module whose calls are compiled; its attributes are shared with the module itself."""
 
-    __slots__ = ("_compiled", "_orig_mod")  # beside the attributes, which are the module's
+    __slots__ = ("_compiled", "_orig_mod")  # besides the attributes, which are the module's
 
     _compiled: Compiled
     _orig_mod: Module

@@ -257,7 +257,7 @@ class Graph:
         return structure(self._flat), *frozen, *clipped
 
     def _follow_zero(self) -> None:
-        """Begin anew when `config.enable_zero` was called since the last call."""
+        """Drop the compiled programs if `config.enable_zero` was called since the last call."""
         if self.config.zero != self._zero.settings:
             self._zero.end()
             self._zero = Zero(self.config.zero)

@@ -92,7 +92,7 @@ class Parts:
             f"{self.name}: {len(strangers)} of the optimizers' {total} parameters belong to no "
             f"module of this graph: {'; '.join(listed)}{more}. The graph's modules are: "
             f"{modules or 'none'}. Assign the module that has them to the graph (self.model = "
-            "model); if one of its parameters was replaced, make the optimizer and the graph anew"
+            "model); if one of its parameters was replaced, create a new optimizer and graph"
         )
 
 

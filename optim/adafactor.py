@@ -12,7 +12,7 @@ from ..engine.convert import box
 from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
-from .device_scalar import beside
+from .device_scalar import on_device_of
 from .optimizer import Group, Optimizer, Params, Part, State, loaded_as
 from .option_checks import check_options
 from .tensor_norms import tensor_norms
@@ -102,7 +102,7 @@ class Adafactor(Optimizer):
         alpha *= min(rate, step**-0.5)
         grads: Local = {}
         for device, g in gathered(grad).items():
-            g = g if given.scale is None else gradient(g, beside(given.scale, g)).to(g.dtype)
+            g = g if given.scale is None else gradient(g, on_device_of(given.scale, g)).to(g.dtype)
             grads[device] = -g if group["maximize"] else g
         changes: list[Change] = [partial(state.__setitem__, "step", step)]
         ways = {}
@@ -139,7 +139,7 @@ def _whole(state: State, name: str, param: Tensor) -> Local:
 
 
 def spread_zeros(param: Tensor, shape: list[int]) -> Tensor:
-    """Zeros of another shape beside each shard of a parameter, one tensor on each device."""
+    """Zeros of another shape for the shards of a parameter, one tensor on each device."""
     zeros = {part.device: part.new_zeros(shape) for part in param.shards}
     meta = whole_meta(param.meta, shape)
     return from_shards(tuple([zeros[part.device] for part in param.shards]), meta)

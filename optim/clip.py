@@ -92,7 +92,7 @@ def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
 def times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
     """A gradient times a number, for which nothing waits."""
     unique = {id(part): part for part in gradient.shards}
-    found = {key: kernels.scaled([x], factor.beside(x))[0] for key, x in unique.items()}
+    found = {key: kernels.scaled([x], factor.on_device_of(x))[0] for key, x in unique.items()}
     return from_shards(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
 
 

@@ -56,7 +56,7 @@ def _keep(states: Sequence[State], numbers: Kept) -> list[Change]:
 
 
 def as_kept(number: float) -> float:
-    """A number as torch keeps it beside a parameter: rounded to the default dtype's precision."""
+    """A number as torch stores it for a parameter: rounded to the default dtype's precision."""
     wide = torch.get_default_dtype() is torch.float64
     return float(torch.tensor(number, dtype=torch.float64 if wide else torch.float32))
 

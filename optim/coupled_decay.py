@@ -8,7 +8,7 @@ from ..engine.convert import box
 from ..engine.sbp import without_partial
 from ..engine.tensor import Tensor, from_shards
 from ..kernels.guarded_update import gradient
-from .device_scalar import Given, beside
+from .device_scalar import Given, on_device_of
 from .optimizer import Group, Part
 
 
@@ -37,6 +37,6 @@ def _decayed(group: Group, param: Tensor, grad: Tensor, given: Given) -> Tensor:
     sign = -1.0 if group["maximize"] else 1.0
     parts = []
     for p, g in zip(box(param, target).shards, box(grad, target).shards, strict=True):
-        scaled = gradient(g, beside(given.scale, g))
+        scaled = gradient(g, on_device_of(given.scale, g))
         parts.append((sign * scaled + group["weight_decay"] * p).to(p.dtype))
     return box(from_shards(tuple(parts), target), param.meta)

@@ -35,7 +35,7 @@ class DeviceScalar:
             self._copies[device, dtype] = found
         return found
 
-    def beside(self, like: torch.Tensor) -> torch.Tensor:
+    def on_device_of(self, like: torch.Tensor) -> torch.Tensor:
         """The number for arithmetic with a tensor: where that is, in float64 or float32."""
         return self.on(like.device, torch.float64 if like.dtype in _DOUBLE else torch.float32)
 
@@ -94,14 +94,14 @@ class Given(NamedTuple):
         return LocalStep(
             self.rate(like.device),
             count,
-            beside(self.scale, like),
+            on_device_of(self.scale, like),
             None if found is None else found.on(like.device, torch.float32),
         )
 
 
-def beside(number: DeviceScalar | None, like: torch.Tensor) -> torch.Tensor | None:
-    """`DeviceScalar.beside` for a number that may be absent."""
-    return None if number is None else number.beside(like)
+def on_device_of(number: DeviceScalar | None, like: torch.Tensor) -> torch.Tensor | None:
+    """`DeviceScalar.on_device_of` for a number that may be absent."""
+    return None if number is None else number.on_device_of(like)
 
 
 _DOUBLE = (torch.float64, torch.complex128)

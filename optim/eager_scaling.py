@@ -170,7 +170,7 @@ class EagerScaling:
         optimizer.with_step_hooks(lambda *_, **__: step(), (optimizer,), {})
 
     def _forget(self, optimizer: Optimizer, stage: _Stage | None) -> None:
-        """After a step that an interrupt kept from being made, gradients are to be made anew."""
+        """After a step that an interrupt prevented, gradients must be computed again."""
         if stage is None and self._stages.get(optimizer) is not _Stage.STEPPED:
             self._stages.pop(optimizer, None)
             self._found.pop(optimizer, None)

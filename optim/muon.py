@@ -12,7 +12,7 @@ from ..engine.commit import Change, Write
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
-from .device_scalar import beside
+from .device_scalar import on_device_of
 from .optimizer import Group, Optimizer, Params, Part
 from .option_checks import check_options
 from .rule_optimizer import begin
@@ -99,7 +99,7 @@ class Muon(Optimizer):
         share = group["momentum"]
 
         def unscaled(g: torch.Tensor) -> torch.Tensor:
-            return g if scale is None else gradient(g, beside(scale, g)).to(g.dtype)
+            return g if scale is None else gradient(g, on_device_of(scale, g)).to(g.dtype)
 
         def averaged(kept: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
             return kept.lerp(unscaled(g), 1 - share)

@@ -169,7 +169,7 @@ def _averaged(model: Module, how: AveragedModel) -> list[Tensor]:
 
 @no_grad
 def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
-    """Compute the running statistics of the model's BatchNorm layers anew, in one pass over data.
+    """Recompute the running statistics of the model's BatchNorm layers, in one pass over data.
 
     A batch is a tensor, or a list or tuple whose first element is one.
     """

@@ -20,13 +20,13 @@ from ..engine.sbp import Sbp, broadcast, partial_sum, without_partial
 from ..engine.tensor import Tensor, from_shards
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_scalar import DeviceScalar, beside
+from .device_scalar import DeviceScalar, on_device_of
 
 Local = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # shards to one float64 number for each
 
 
 def tensor_norms(tensors: Sequence[Tensor], scale: DeviceScalar | None = None) -> list[Tensor]:
-    """The 2-norm of each logical tensor, times `scale`: 0-d and float64, beside each shard."""
+    """The 2-norm of each logical tensor, times `scale`: 0-d, float64, on the shards' devices."""
     found: dict[int, Tensor] = {}
     for indices, squares in numbers_of(tensors, partial_sum, partial(powers, 2.0, scale)):
         total = box(squares, squares.meta.like(nd_sbp=(broadcast,) * len(squares.meta.nd_sbp)))
@@ -85,5 +85,5 @@ def powers(
     norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """Each part's norm, times `scale`, to the power norm_type."""
-    number = beside(scale, parts[0])
+    number = on_device_of(scale, parts[0])
     return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ _RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 class profile:
     """Records ops, gradients, modules, communication, graphs' steps and kernels, as torch's does.
 
-    activities: what is recorded beside the program itself: the kernels that torch runs on the CPU,
+    activities: what is recorded besides the program itself: the kernels that torch runs on the CPU,
         and on GPUs those of Triton too. By default all that this machine has; an empty list
         records none of them.
     schedule: which steps are recorded, from `onefold.profiler.schedule(wait=..., ...)`; the

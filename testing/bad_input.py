@@ -45,7 +45,7 @@ class Foreign(NamedTuple):
 
 
 class Made(NamedTuple):
-    """An argument that is made anew for each call, such as a module that calls may change."""
+    """An argument that is created for each call, such as a module that calls may change."""
 
     make: Callable[[], Any]
 

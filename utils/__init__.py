@@ -1,4 +1,4 @@
-"""Utilities beside the engine, such as `data`; modules are imported when they are first used."""
+"""Utilities outside the engine, such as `data`; modules are imported when they are first used."""
 
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType

@@ -19,7 +19,7 @@ from .creation import ones as ones_op
 from .dims import unsqueeze
 from .dropout import DropoutKey, dropout_by
 from .flip_repeat import tril, triu
-from .like import ConstantAttributes, whole_beside
+from .like import ConstantAttributes, replicated_like
 from .matmul import matmul, product_nt, product_tn
 from .reduce import sum_to
 from .softmax import softmax, softmax_grad
@@ -105,7 +105,7 @@ def windowed(
     """A mask, and whether to be causal besides, that also leave out what is far away."""
     if not window:
         return mask, causal
-    ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **whole_beside(q))
+    ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **replicated_like(q))
     near = tril(triu(ones, 1 - window), 0 if causal else window - 1)
     if mask is None:
         return near, False

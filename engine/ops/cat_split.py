@@ -91,7 +91,7 @@ class Cat(_Join):
             return (dy,)
         parts = split(dy, attrs.sizes, attrs.dim)
         return [
-            # An empty 1-d tensor beside others has another shape than its part of the gradient.
+            # An empty 1-d tensor among others has another shape than its part of the gradient.
             need and match(reshape(part, meta.shape), meta)
             for need, part, meta in zip(needs, parts, metas, strict=True)
         ]

@@ -1,7 +1,7 @@
 """Channels normalised by the statistics of the batch: two passes forward, and two backward.
 
 One pass takes the statistics (or the two sums of the gradient). An elementwise op does the rest,
-which graphs fuse with what stands beside it.
+which graphs fuse with their neighbors.
 """
 
 from __future__ import annotations

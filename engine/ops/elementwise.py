@@ -161,7 +161,7 @@ def operator(
 
     `first` and `last` are the kernels for a number as the first or the last operand; by default the
     number is made a tensor as the first, and is given to `kernel` as the last. `linear_last` is how
-    partial sums pass beside a number as the last, if `linear_if`.
+    partial sums pass if the last operand is a number, if `linear_if`.
     """
     for_a, for_b = gradients
     first_op = derived(name, first or kernels.number_first(kernel), (None, for_b), ("a#", "b"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..argument_types import Sizes
 from ..generated import register_variant
 from ..tensor import Tensor
-from .like import whole_beside
+from .like import replicated_like
 from .random_creation import rand
 from .torch_rows import FUNCTIONS
 
@@ -25,7 +25,7 @@ def _fractional(
     if places is None:
         batch = input.shape[0] if input.ndim == planes + 2 else 1
         shape = batch, input.shape[-planes - 1], planes
-        places = rand(*shape, dtype=input.dtype, **whole_beside(input))
+        places = rand(*shape, dtype=input.dtype, **replicated_like(input))
     pool = FUNCTIONS[f"fractional_max_pool{planes}d_with_indices"]
     output, indices = pool(input, kernel_size, output_size, output_ratio, _random_samples=places)
     return (output, indices) if return_indices else output

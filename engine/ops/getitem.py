@@ -21,7 +21,7 @@ from .index_parsing import (
     by_place,
     nonzero,
     read_items,
-    tensor_beside,
+    replicated_tensor,
 )
 from .slicing import read_slice, set_slice, slice_by, sliced_shape
 from .view import at_least, reshape
@@ -81,7 +81,7 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
     if isinstance(value, Tensor):
         value = match(value, self.meta)
     else:
-        value = tensor_beside(value, self, self.dtype)
+        value = replicated_tensor(value, self, self.dtype)
     entries = basic_entries(self, index)
     if entries is not None:
         return set_slice(self, fit(value, sliced_shape(entries, self.shape)), entries)

@@ -16,7 +16,7 @@ from ..values import no_values, whole
 from .creation import zeros
 from .gather import scatter_add
 from .index_parsing import like_index
-from .like import ones_like, whole_beside
+from .like import ones_like, replicated_like
 
 _OUTSIDE = "Call histogramdd() outside build()"
 
@@ -58,7 +58,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     elif weights.dtype is not torch.float32:
         weights = weights.double()
     index = input.long()
-    none = zeros(max(most + 1, minlength), dtype=weights.dtype, **whole_beside(weights))
+    none = zeros(max(most + 1, minlength), dtype=weights.dtype, **replicated_like(weights))
     return scatter_add(none, 0, index, weights)
 
 

@@ -20,7 +20,7 @@ from ..tensor import Tensor
 from ..values import whole
 from .cat_split import unbind
 from .creation import tensor
-from .like import whole_beside
+from .like import replicated_like
 from .slicing import Entries, Entry, read_int, read_slice, sliced_shape
 from .torch_rows import FUNCTIONS
 from .view import reshape
@@ -33,7 +33,7 @@ Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
     """An index tensor with these values where `x` lives, known to every rank."""
-    return tensor_beside(values, x, values.dtype)
+    return replicated_tensor(values, x, values.dtype)
 
 
 # The message for a graph that asks for distinct values.
@@ -49,9 +49,9 @@ def like_indices(
     return tuple(like_index(each, x) for each in values)
 
 
-def tensor_beside(data: object, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x.new_tensor(data, dtype=dtype)`, faster."""
-    return tensor(data, dtype=dtype, **whole_beside(x))
+def replicated_tensor(data: object, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x.new_tensor(data, dtype=dtype)`, faster: every rank of x has all of it."""
+    return tensor(data, dtype=dtype, **replicated_like(x))
 
 
 @overload

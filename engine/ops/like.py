@@ -88,7 +88,7 @@ def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The layout of a global tensor where a device is given, which says on which type of device.
 
     As in `x.to(device)` the ranks stay, unless it is the device of another global tensor. Raises
-    OnefoldTypeError beside placement.
+    OnefoldTypeError together with placement.
     """
     device = layout.pop("device")
     if layout.get("placement") is not None:
@@ -171,15 +171,15 @@ def randint_like(
 # Of the same kind as another tensor, in another shape; replicated where that one is global.
 
 
-def whole_beside(x: Tensor) -> Layout:
-    """Where x is, for a tensor that every rank has the whole of."""
+def replicated_like(x: Tensor) -> Layout:
+    """The layout of a tensor that is replicated on the ranks of x, or on its device."""
     if x.is_local:
         return {"device": OwnDevice(x.meta.device)}
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
 
 
-def layout_beside(x: Tensor, layout: TypedLayout) -> TypedLayout:
-    """The dtype and layout arguments for a tensor of another shape: x's own, unless others are."""
+def layout_for_new(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """The dtype and layout of a new tensor of any shape: those given, else x's, replicated."""
     given = {key: value for key, value in layout.items() if value is not None}
     if x.is_global and not given.keys() & {"placement", "sbp"}:
         given["sbp"] = (broadcast,) * x.placement.ndim
@@ -190,7 +190,7 @@ def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
     """The function `make` of sizes as a method of a tensor."""
 
     def call(self: Tensor, *size: Dims, **layout: Unpack[TypedLayout]) -> Tensor:
-        return make(*size, **layout_beside(self, layout))
+        return make(*size, **layout_for_new(self, layout))
 
     doc = f"{what} of another shape with self's dtype, device or (broadcast) placement."
     return register_as(f"new_{make.__name__}", call, doc)
@@ -206,10 +206,10 @@ def new_full(
     self: Tensor, size: Size, fill_value: Operand, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """One value in another shape with self's dtype, device or (broadcast) placement."""
-    return full(size, fill_value, **layout_beside(self, layout))
+    return full(size, fill_value, **layout_for_new(self, layout))
 
 
 @register_function
 def new_tensor(self: Tensor, data: object, **layout: Unpack[TypedLayout]) -> Tensor:
     """A tensor of `data` with self's dtype, device or (broadcast) placement."""
-    return tensor(data, **layout_beside(self, layout))
+    return tensor(data, **layout_for_new(self, layout))

@@ -33,7 +33,7 @@ from .cast import cast
 from .compare import eq, ge, logical_and, lt
 from .creation import arange
 from .dims import transpose, unsqueeze
-from .like import whole_beside
+from .like import replicated_like
 from .reduce import sum
 from .slicing import narrow
 from .unary import abs
@@ -159,7 +159,7 @@ def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
 
 def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
     """Of each row of x, how many sequences begin up to it, and its place before its own's end."""
-    rows = arange(x.shape[0], dtype=starts.dtype, **whole_beside(x))
+    rows = arange(x.shape[0], dtype=starts.dtype, **replicated_like(x))
     count = starts.shape[0] - 1
     begun = cast(ge(unsqueeze(rows, 1), starts), starts.dtype)
     ahead = narrow(begun, 1, 0, count)

@@ -77,7 +77,7 @@ def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
 class Elementwise(Op):
     """An elementwise op over broadcasting inputs: a row of a family table.
 
-    `passes` are signatures beside those of splits and of partial sums (`linear`). With `linear_if`
+    `passes` are signatures besides those of splits and of partial sums (`linear`). With `linear_if`
     it is linear only for the numbers, its last argument, that suit: divided by 0 or multiplied by
     an infinity, addends do not sum to the result.
     """
@@ -231,7 +231,7 @@ def exact(value: NumberLike | None) -> Exact:
 
 
 def as_operands(name: str, input: object, other: object) -> tuple[Operand, Operand]:
-    """The operands with numpy's numbers made Python's, and an array beside a tensor a tensor.
+    """The operands with numpy's numbers made Python's, and an array next to a tensor a tensor.
 
     Raises OnefoldTypeError unless one operand is a tensor and the other a tensor or a number.
     """
@@ -257,7 +257,7 @@ def as_operands(name: str, input: object, other: object) -> tuple[Operand, Opera
 
 
 def _without_array(name: str, input: object, other: object) -> tuple[object, object]:
-    """The operands, where an array beside a local tensor is a tensor too.
+    """The operands, where an array next to a local tensor becomes a tensor, too.
 
     Both then have the dtype that numpy's own operator gives, since torch leaves the work to that.
     """

@@ -25,8 +25,8 @@ from .creation import empty
 from .data_movement import overlapping, wrap
 from .dims import permute
 from .index import put_rows, take_rows
-from .index_parsing import tensor_beside
-from .like import layout_beside
+from .index_parsing import replicated_tensor
+from .like import layout_for_new
 from .view import strides, view
 
 
@@ -94,12 +94,12 @@ def as_strided(
         )
 
     def forward(base: Tensor) -> Tensor:
-        return take_rows(view(base, -1), (tensor_beside(places, base, torch.int64),))
+        return take_rows(view(base, -1), (replicated_tensor(places, base, torch.int64),))
 
     def scatter(base: Tensor, value: Tensor) -> Tensor:
         if not distinct:
             raise overlapping("as_strided")
-        index = tensor_beside(places, base, torch.int64)
+        index = replicated_tensor(places, base, torch.int64)
         return view(put_rows(view(base, -1), (index,), value), base.shape)
 
     def on_one(base: torch.Tensor) -> torch.Tensor:
@@ -155,4 +155,4 @@ def new_empty_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """Unset values of another shape with self's dtype, device or (broadcast) placement."""
-    return empty_strided(size, stride, **layout_beside(self, layout))
+    return empty_strided(size, stride, **layout_for_new(self, layout))

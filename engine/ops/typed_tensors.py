@@ -21,7 +21,7 @@ from ..views import base_of, link
 from .cast import cast
 from .creation import empty, tensor
 from .device_transfer import to
-from .like import layout_beside
+from .like import layout_for_new
 
 
 @register_function
@@ -70,7 +70,7 @@ def init_tensor(self: Tensor, data: Sequence[object], layout: TypedLayout) -> No
 @register_function
 def new(self: Tensor, *data: object, **layout: Unpack[Layout]) -> Tensor:
     """`Tensor(*data)` with self's dtype, device or (broadcast) placement."""
-    return legacy_tensor(data, layout_beside(self, cast_type("TypedLayout", layout)))
+    return legacy_tensor(data, layout_for_new(self, cast_type("TypedLayout", layout)))
 
 
 class TensorType(type):

@@ -1,4 +1,4 @@
-"""Link probes: collectives between two processes as they are in a step, and beside compute.
+"""Link probes: collectives between two processes as in a step, alone and overlapped with compute.
 
 Each collective follows layers: the ranks do not arrive at once, and their processors have
 other work. Where nothing else runs a collective takes a fraction of the time.
@@ -25,17 +25,17 @@ _SMALL = 64
 _ROWS, _WIDTH = 512, 128  # of what the layer before a collective reads: about two milliseconds
 _FEW, _MANY = 1, 8  # layers before a collective
 _TIMES = 3  # that a collective is timed in a turn
-_BESIDE = 5  # layers beside a collective
+_OVERLAPPED = 5  # layers that run while a collective does
 _MOST = 8.0  # times as long: then communication takes nearly all of a processor
 _TOLD = 1.2  # times as long as no bytes: else the time of the bytes is lost in the start's
 
 
 class Exchanged:
-    """Layers and then a collective; `beside` more layers run until it is waited for."""
+    """Layers and then a collective; `overlapped` more layers run until it is waited for."""
 
-    def __init__(self, begin: Begin, before: int = _FEW, beside: int = 0) -> None:
+    def __init__(self, begin: Begin, before: int = _FEW, overlapped: int = 0) -> None:
         self._begin = begin
-        self.before, self._beside = before, beside
+        self.before, self._overlapped = before, overlapped
         self._layer = _layer()
         self._started: list[float] = []
         self._taken: list[float] = []
@@ -50,7 +50,7 @@ class Exchanged:
             begun = perf_counter()
             end = self._begin()
             self._started.append(perf_counter() - begun)
-            for _ in range(self._beside):
+            for _ in range(self._overlapped):
                 layer()
             end()
             self._taken.append(perf_counter() - start)
@@ -77,7 +77,7 @@ class LinkProbes:
         self._late = Exchanged(_reduction(torch.zeros(_SMALL // 4)), before=_MANY)
         self._sized = [Exchanged(_reduction(torch.zeros(size // 4))) for size in _BYTES]
         self._layer = Repeated(_layer())
-        self._both = Exchanged(_reduction(torch.zeros(_BYTES[-1] // 4)), beside=_BESIDE)
+        self._both = Exchanged(_reduction(torch.zeros(_BYTES[-1] // 4)), overlapped=_OVERLAPPED)
 
     def probes(self) -> list[Probe]:
         """All of them, which are timed in turn."""
@@ -112,7 +112,7 @@ class LinkProbes:
     def contention(self) -> float:
         """How many times as long compute takes while there is communication."""
         alone, both = (self._added(each) - each.started for each in (self._sized[-1], self._both))
-        return slowdown(*agreed([alone, _BESIDE * self._layer.seconds, both]))
+        return slowdown(*agreed([alone, _OVERLAPPED * self._layer.seconds, both]))
 
     def _added(self, probe: Exchanged) -> float:
         """The seconds that a collective adds to the layers before it, which run slower near it."""

@@ -1,4 +1,4 @@
-"""Program probes: the steps of programs, each timed inside, and what ops take beside their flop."""
+"""Program probes: programs timed step by step, and the time of ops besides their flop."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class CapturedUpdate:
         return found
 
     def _record(self) -> bool:
-        """Record the calls anew; whether the last call launched the same kernels."""
+        """Record the calls once more; whether the last call launched the same kernels."""
         before, self._form = self._form, None
         found: dict[int, Recording] = {}
         for index in self._of_device:

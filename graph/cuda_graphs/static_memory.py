@@ -46,8 +46,8 @@ def copies_of(shards: Shards) -> Shards:
     return tuple([made[id(part)] for part in shards])
 
 
-def beside(shards: Shards, device: torch.device) -> Shards:
-    """Numbers on a device, wherever they were."""
+def on_device(shards: Shards, device: torch.device) -> Shards:
+    """The shards on this device, copied there if they are elsewhere."""
     return tuple([to_device(part, device) for part in shards])
 
 

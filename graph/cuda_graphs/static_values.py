@@ -13,7 +13,7 @@ from ..call_list import Call, CallList, Filled
 from ..ir import UPDATE, ProgramStep, Run
 from ..random_draws import Draws
 from .segments import draws_of, is_constant, is_host, is_source, moves_draws
-from .static_memory import DrawMemory, beside, in_memory, refill, static_copies
+from .static_memory import DrawMemory, in_memory, on_device, refill, static_copies
 
 
 class StaticValues:
@@ -130,7 +130,7 @@ class StaticValues:
     def fill(self, place: int, places: Filled) -> None:
         """Copy what stands in a place into static memory, which then stands there."""
         if place in self.numbers and self.device is not None:
-            places[place] = beside(places[place], self.device)
+            places[place] = on_device(places[place], self.device)
         static = self._static.get(place)
         if static is None:
             static = self._static[place] = static_copies(places[place])

@@ -54,7 +54,7 @@ def best_layouts(
     layouts of its `parameters` with gradients (by name; None: of all), of its `inputs`, and of
     every op. `cost` gives the seconds of ops and boxings, by default those of eager mode.
     `training` says what surrounds the program in a step. The result is the least of the modelled
-    costs, which count one copy of a value beside the value itself, unless `lower_bound` is less.
+    costs, which count one copy of a value besides the value itself, unless `lower_bound` is less.
     Raises OnefoldValueError for parameters that are not in the program and for a budget that no
     layouts meet.
     """

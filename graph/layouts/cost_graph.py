@@ -102,7 +102,7 @@ class CostGraph:
             self._join(number)
 
     def start(self) -> States:
-        """The states of the layouts that the program has, with no copies beside the values."""
+        """The states of the layouts that the program has, without copies of the values."""
         return np.zeros(len(self.network.costs), np.intp)
 
     def stored(self, states: States) -> dict[int, Meta]:

@@ -1,7 +1,7 @@
 """Copy schedule: when copies to the host are done, and when those back must begin.
 
-All copies of a device go one after the other, beside its computing. Times are modelled ones, so
-that a copy back begins early enough to be there when it is needed, and no earlier.
+All copies of a device run one after the other, overlapped with its compute. Times are modelled
+ones, so that a copy back begins early enough to be there when it is needed, and no earlier.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Copy:
     needed: int  # the first step after that needs it
     seconds: float  # of the copy, either way
     turn: int  # the step before which its memory must be free, such as the first of backward
-    apart: bool = False  # whether both copies go on beside other work at this turn
+    apart: bool = False  # whether both copies overlap with other work at this turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def delay_partials(program: Program, exact: bool = True) -> Program:
 
 @dataclass(frozen=True)
 class _Pass:
-    """A step laid out anew, so that its output is partial along an axis."""
+    """A step in layouts in which its output is partial along an axis."""
 
     index: int  # of the step
     inputs: tuple[tuple[Value, Meta] | None, ...]  # what each input is boxed from, and to what

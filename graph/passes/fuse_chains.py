@@ -30,7 +30,7 @@ class Fused(Op):
     def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...], kept: bool = False) -> None:
         self.chain = chain
         self.steps = steps  # what it stands for
-        self.kept = kept  # whether a value between the chain and what is beside it is an output
+        self.kept = kept  # whether a value between the chain and its neighbor is an output
         self.num_outputs = len(chain.outputs) + kept
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
@@ -122,7 +122,7 @@ def _stand_in(meta: Meta) -> torch.Tensor:
 def _with_note(groups: Groups, index: int, step: ProgramStep) -> ProgramStep:
     if not is_pointwise(step):
         return step
-    why = groups.why.get(index, "no pointwise step beside it")
+    why = groups.why.get(index, "no pointwise step next to it")
     return replace(step, note=f"not fused: {why}")
 
 

@@ -55,7 +55,7 @@ def fuse_channel_sums(program: Program) -> Program:
 
 
 def _may_join(maker: ProgramStep, sums: ProgramStep) -> bool:
-    """Whether a step is pointwise work with one result, beside the sums."""
+    """Whether a step is pointwise work with one result, next to the sums."""
     pointwise = type(maker.origin) is Fused or (is_pointwise(maker) and not why_not_fused(maker))
     return pointwise and len(maker.outputs) == 1 and same_segment(maker, sums)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...engine.op import Kernel, Local
 from ...engine.ops.dropout import DropoutKey, DropoutOp
 from ...kernels import dropout_chain_ref as kernels
-from ...kernels.dropout_chain_ref import MAX_BESIDE
+from ...kernels.dropout_chain_ref import MAX_EXTRA
 from ...kernels.pointwise_chain_ref import Chain
 from ..ir import Program, ProgramStep, Value
 from .fuse_chains import Fused, chain_of, fused_step, on_triton
@@ -64,8 +64,8 @@ def _drops(step: ProgramStep, used: dict[int, int]) -> bool:
 
 def _follows(step: ProgramStep, dropout: ProgramStep) -> bool:
     """Whether a step is pointwise work on what dropout gives, with one result."""
-    beside = {value.number for value in step.reads()} - {dropout.outputs[0].number}
-    few = len(beside) <= MAX_BESIDE and len(step.outputs) == 1
+    extra = {value.number for value in step.reads()} - {dropout.outputs[0].number}
+    few = len(extra) <= MAX_EXTRA and len(step.outputs) == 1
     return few and may_join(step, dropout, dropout.outputs[0].meta)
 
 
@@ -73,7 +73,7 @@ def _fused(dropout: ProgramStep, step: ProgramStep) -> ProgramStep:
     (made,), (x, chance) = dropout.outputs, dropout.inputs
     assert type(x) is Value
     read = {value.number: value for value in step.reads()}.values()
-    beside = [value for value in read if value is not made]
-    chain = chain_of(step.parts or (step,), [made, *beside], step.outputs)
+    extra = [value for value in read if value is not made]
+    chain = chain_of(step.parts or (step,), [made, *extra], step.outputs)
     op = FusedDropout(chain, (dropout, *(step.parts or (step,))))
-    return fused_step(op, [x, *beside, chance], step.outputs)
+    return fused_step(op, [x, *extra, chance], step.outputs)

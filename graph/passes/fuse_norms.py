@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local
 from ...kernels import norm_chain_ref as kernels
-from ...kernels.norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_BESIDE, NORMS, NormChain
+from ...kernels.norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_EXTRA, NORMS, NormChain
 from ...kernels.pointwise_chain_ref import At, Chain
 from ..ir import Program, ProgramStep, Value
 from .fuse_chains import Fused, chain_of, fused_step, on_triton, why_not_fused
@@ -36,7 +36,7 @@ class FusedNorm(Fused):
 
 
 def fuse_norms(program: Program) -> Program:
-    """The program with one step for each norm and the pointwise steps beside it."""
+    """The program with one step for each norm and its neighboring pointwise steps."""
     if not any(_is_norm(step) for step in program.steps):
         return program
     order = _Order(program)
@@ -90,7 +90,7 @@ class _Order:
         if not may_join(first, norm, result.meta) or len(first.outputs) > MAX_AFTER:
             return None
         read = {value.number for value in first.reads()} - {result.number}
-        return first if len(read) <= MAX_BESIDE and not read & others else None
+        return first if len(read) <= MAX_EXTRA and not read & others else None
 
     def may_wait(self, before: ProgramStep, norm: ProgramStep, last: ProgramStep) -> bool:
         """Whether what makes a norm's first input can run where `last` does."""
@@ -112,7 +112,7 @@ def _is_norm(step: ProgramStep) -> bool:
 
 
 def may_join(step: ProgramStep, other: ProgramStep, like: Meta) -> bool:
-    """Whether a step is pointwise work, beside another, on tensors that all lie alike."""
+    """Whether a step is pointwise work on tensors that all lie alike."""
     if not same_segment(step, other):
         return False
     if not (type(step.origin) is Fused or (is_pointwise(step) and not why_not_fused(step))):
@@ -132,7 +132,7 @@ def _fused(
     given, result, parts = norm.inputs[0], norm.outputs[0], (before, norm, after)
     assert type(given) is Value
     first = [given] if before is None else _read(before)
-    beside = [] if after is None else [v for v in _read(after) if v is not result]
+    extra = [] if after is None else [v for v in _read(after) if v is not result]
     own = [value for value in norm.inputs[1:] if type(value) is Value]
     tensors = iter(range(len(own)))
     arguments = [At(next(tensors)) if type(v) is Value else v for v in norm.inputs[1:]]
@@ -140,7 +140,7 @@ def _fused(
         NORMS[norm.name],
         (*arguments, *norm.attrs),
         None if before is None else _chain(before, first),
-        None if after is None else _chain(after, [result, *beside]),
+        None if after is None else _chain(after, [result, *extra]),
         after is not None and order.is_used(result, after),
         before is not None and order.is_used(given, norm),
     )
@@ -149,7 +149,7 @@ def _fused(
     outputs += [result] * (after is None or chain.keeps_result) + [given] * chain.keeps_input
     steps = tuple([part for each in parts if each is not None for part in each.parts or (each,)])
     op = FusedNorm(chain, steps, len(outputs))
-    return fused_step(op, [*first, *own, *beside], tuple(outputs))
+    return fused_step(op, [*first, *own, *extra], tuple(outputs))
 
 
 def _read(step: ProgramStep) -> list[Value]:

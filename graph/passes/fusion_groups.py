@@ -15,7 +15,7 @@ from ...engine.ops.matmul import MatrixOp, RowsProduct, RowsSum
 from ...engine.ops.norm import NormGradOp, NormOp
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Sum, SumTo
-from ...kernels.epilogue_ref import MAX_BESIDE, PRODUCTS
+from ...kernels.epilogue_ref import MAX_EXTRA, PRODUCTS
 from ...kernels.norm_chain_ref import MAX_BEFORE, NORMS
 from ..ir import ProgramStep, Value
 from .pass_utils import same_segment
@@ -89,7 +89,7 @@ class Groups:
         assert group.product is not None
         product = self.steps[group.product].outputs[0]
         outputs = [value for value in self.outputs(group) if value is not product]
-        return len(outputs) == 1 and len(self.inputs(group)) <= MAX_BESIDE
+        return len(outputs) == 1 and len(self.inputs(group)) <= MAX_EXTRA
 
     def _norms(self) -> dict[int, ProgramStep]:
         """The norms that are the first to read what they normalize, by that value's number."""
@@ -240,7 +240,7 @@ class Groups:
         reduced = Group(sorted(taken), group.reader, index)
         self.of.update(dict.fromkeys(rest.indices, rest) | dict.fromkeys(taken, reduced))
         if len(rest.members) == 1:
-            self.why[rest.members[0]] = f"it is wanted beside {step.name}, which has what follows"
+            self.why[rest.members[0]] = f"it is wanted besides {step.name}, which has what follows"
         self.of[index] = reduced
         return True
 

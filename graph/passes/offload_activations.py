@@ -28,8 +28,8 @@ def offload_activations(program: Program) -> Program:
     result changes: strides are kept, too.
 
     With stages this is done for the forward and backward of each. What is on its way when one ends,
-    or is needed when the other begins, is copied beside other work (`stage_copies.py`). What goes
-    to other stages stays.
+    or is needed when the other begins, is copied while other work runs (`stage_copies.py`). What
+    goes to other stages stays.
     """
     if not any(step.offloaded for step in program.steps):
         return program

@@ -82,7 +82,7 @@ class _ParameterGatherer:
     def run(self) -> Program:
         for step in self.program.steps:
             if self._is_view(step):
-                # It would keep the whole value from forward to backward, so it is made anew.
+                # It would keep the whole value from forward to backward, so it is recomputed.
                 self.views[step.outputs[0].number] = step
                 continue
             self.steps.append(self._reading(step, step, self._group(step)))

@@ -1,4 +1,4 @@
-"""Tasks of a program without stages: its steps in turn, communication beside them."""
+"""Tasks of a program without stages: its steps in turn, overlapped with communication."""
 
 from __future__ import annotations
 

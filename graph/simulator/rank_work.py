@@ -16,8 +16,8 @@ from ..hardware.collective_cost import all_reduce, span
 from ..ir import ProgramStep
 from ..stages.stage_plan import OF_ALL
 from .comm_costs import CommCosts, Communication
-from .copies_beside import BEGINS, ENDS, CopiesBeside
 from .event_simulation import About, Stream, Task
+from .overlapped_copies import BEGINS, ENDS, OverlappedCopies
 from .step_costs import Cost, StepCosts
 
 _NUMBER = 8  # bytes
@@ -31,7 +31,7 @@ class Amount:
     flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is recomputed
     flop_again: float = 0.0
     moved: Communication = field(default_factory=Communication)  # by boxings
-    copied: float = 0.0  # seconds of copies to the host and back beside the steps
+    copied: float = 0.0  # seconds of copies to the host and back that overlap with steps
     stalled: float = 0.0  # of `seconds`, those in which steps wait for copies
 
     def add(self, other: Amount) -> None:
@@ -167,10 +167,10 @@ class Tasks:
     def amount(self, steps: Iterable[ProgramStep], index: int) -> Amount:
         """Steps one after the other, boxings too, where a rank takes part in them.
 
-        Copies to the host and back are beside them, as far as no step waits.
+        Copies to the host and back overlap with them, unless a step waits.
         """
         found, costs, since = Amount(), self.works[index].costs, 0.0
-        copies = CopiesBeside(self.hardware.host_bandwidth, costs.rank)
+        copies = OverlappedCopies(self.hardware.host_bandwidth, costs.rank)
         for step in steps:
             if index not in self.taking_part(step):
                 continue

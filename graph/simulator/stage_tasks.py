@@ -1,8 +1,9 @@
 """Tasks of a graph with stages: the instructions of each group of ranks, and what is around them.
 
 The steps of one action run in turn, boxings too, as the executor runs them. Messages between stages
-go beside: a send begins after its action, and an action waits for what it receives. So do copies to
-the host and back, on a stream of their own: R waits for those of its F, and B or I for those of P.
+overlap with them: a send begins after its action, and an action waits for what it receives. So do
+copies to the host and back, on a stream of their own: R waits for those of its F, and B or I for
+those of P.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class _Adding:
                 self._begin(index, each)
 
     def _act(self, index: int, action: Action) -> None:
-        """Add an action, and beside it its copies to the host and back."""
+        """Add an action, overlapped with its copies to the host and back."""
         part, work = (action.kind, action.stage), self.tasks.works[index]
         begins = action.micro_batch == 0
         steps = self.staged.first(part) if begins else self.staged.segments[part]

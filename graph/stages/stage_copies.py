@@ -1,7 +1,7 @@
-"""Stage copies: copies of a stage's activations to the host and back, beside other actions.
+"""Stage copies: copies of a stage's activations to the host and back, during other actions.
 
-A copy to the host that is not done when its forward (F) ends goes on beside the rank's next action,
-and after that R (release) waits for it. Copies back that backward needs at once begin in P
+A copy to the host that is not done when its forward (F) ends continues during the rank's next
+action, and after that R (release) waits for it. Copies back that backward needs at once begin in P
 (prefetch), before the action that precedes it. So a micro-batch whose stage has few steps can wait
 on the host, too, as long as others are between its forward and its backward (as in Wan et al.,
 "PipeOffload", 2025).

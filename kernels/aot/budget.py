@@ -41,7 +41,7 @@ def read(path: Path) -> tuple[dict[str, Facts], str]:
         return {key: Facts(**value) for key, value in values.items()}, compiler
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OnefoldValueError(
-            f"{path} is not a budget of kernels ({error}). Write it anew: "
+            f"{path} is not a budget of kernels ({error}). Write a new one: "
             "python -m onefold.kernels.aot --write"
         ) from error
 

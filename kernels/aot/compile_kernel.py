@@ -25,7 +25,7 @@ from ..gpu.launch.stable_key import settle_keys
 from .facts import Facts, of_amd, of_nvidia
 
 COMPILER = f"triton {triton.__version__}"
-_FACTS = "onefold_facts_4.json"  # kept beside the binary in Triton's cache
+_FACTS = "onefold_facts_4.json"  # kept next to the binary in Triton's cache
 GPUS = {
     "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),

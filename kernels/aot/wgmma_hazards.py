@@ -1,9 +1,9 @@
 """Write-after-read hazards of wgmma in PTX: registers that change while it may still read them.
 
-wgmma runs beside the instructions that follow it. Until `wgmma.wait_group` says that it is done,
-its registers must stay as they are (PTX ISA, `wgmma.wait_group`). ptxas does not look, and results
-are wrong on some runs. Triton 3.6 and 3.7 make such code where a first operand is loaded from
-shared memory, reshaped, and multiplied in a loop (its issue 9433).
+wgmma runs asynchronously to the instructions that follow it. Until `wgmma.wait_group` says that it
+is done, its registers must stay as they are (PTX ISA, `wgmma.wait_group`). ptxas does not look, and
+results are wrong on some runs. Triton 3.6 and 3.7 make such code where a first operand is loaded
+from shared memory, reshaped, and multiplied in a loop (its issue 9433).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parametrizations of weights: weight_norm and spectral_norm, with `orthogonal` beside them."""
+"""Parametrizations of weights: weight_norm, spectral_norm and orthogonal."""
 
 from __future__ import annotations
 

@@ -115,10 +115,10 @@ class PackedSequence(_Fields):
         return self.data.is_cuda
 
 
-def _known(values: torch.Tensor, beside: Tensor | None = None) -> Tensor:
-    """A local tensor, or one where `beside` lives, whose values can be read in a capture, too."""
+def _known(values: torch.Tensor, like: Tensor | None = None) -> Tensor:
+    """A local tensor, or one laid out for `like`, whose values can be read in a capture, too."""
     with interpreter.using(None):
-        return tensor(values) if beside is None else like_index(values, beside)
+        return tensor(values) if like is None else like_index(values, like)
 
 
 def _element(value: float, dtype: torch.dtype) -> Any:

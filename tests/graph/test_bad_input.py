@@ -441,7 +441,7 @@ def test_a_trained_module_replaced_after_compiling(world):
     graph = Graph(loss_of, model, flow.optim.SGD(model.parameters(), lr=0.1))
     graph(x())
     model[1] = nn.Linear(3, 3)
-    text = r"2 of the optimizers' 4 .*shape \(3, 3\).*make the optimizer and the graph anew"
+    text = r"2 of the optimizers' 4 .*shape \(3, 3\).*create a new optimizer and graph"
     refused(graph, OnefoldRuntimeError, text)
 
 

@@ -260,7 +260,7 @@ def test_what_cannot_be_captured():
 
     one, two = run_ranks(2, program)
     waits = "rank 1: with TORCH_NCCL_BLOCKING_WAIT=1 the host waits for each collective"
-    mixed = "rank 1: NCCL_GRAPH_MIXING_SUPPORT=0 forbids collectives beside those of CUDA graphs"
+    mixed = "rank 1: NCCL_GRAPH_MIXING_SUPPORT=0 forbids collectives besides those of CUDA graphs"
     checks = "ONEFOLD_CHECK=1 compares each collective"
     assert one == two
     assert one == [

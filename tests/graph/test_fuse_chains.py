@@ -216,15 +216,15 @@ def late(a):
 
 
 WHY = {
-    "alone": (flow.exp, ["not fused: no pointwise step beside it"]),
+    "alone": (flow.exp, ["not fused: no pointwise step next to it"]),
     "other numbers": (
         lambda a: flow.digamma(a) + 1.0,
-        ["not fused: dtypes that Triton lacks", "not fused: no pointwise step beside it"],
+        ["not fused: dtypes that Triton lacks", "not fused: no pointwise step next to it"],
     ),
     "another shape": (
         lambda a: flow.sin(a.sum(0)) + a,
         [
-            "not fused: no pointwise step beside it",
+            "not fused: no pointwise step next to it",
             "not fused: %3 has another shape or layout",
         ],
     ),
@@ -243,7 +243,7 @@ def test_why_a_step_is_alone(world, kind):
 
 def test_a_value_that_is_read_before_does_not_wait(world):
     first, second = notes(plan_of(late, x(4, 4)))
-    assert first == "not fused: no pointwise step beside it"
+    assert first == "not fused: no pointwise step next to it"
     assert re.fullmatch(r"not fused: softmax reads %\d+ before", second)
 
 
@@ -279,7 +279,7 @@ def test_each_pass_of_a_checkpoint_stays_by_itself(world):
     inputs = [x(3, 4), x(3, 4)]
     graph(*inputs)
     for step in compiled(graph, inputs).program.steps:
-        kinds = {(part.stage, part.again, part.backward) for part in step.parts}
+        kinds = {(part.stage, part.recomputation, part.backward) for part in step.parts}
         assert len(kinds) <= 1
 
 

@@ -276,7 +276,9 @@ def test_cuda_graphs_are_refused(monkeypatch):
     graph = Train(offloading(made()))
     graph.config.enable_cuda_graph()
     graph(data({}, 0))
-    assert "copies between the device and its host run beside the steps" in graph.cuda_graph_reason
+    assert (
+        "copies between the device and its host overlap with the steps" in graph.cuda_graph_reason
+    )
     assert f"# no CUDA graphs: {graph.cuda_graph_reason}" in graph.plan(0)
 
 

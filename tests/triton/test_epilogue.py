@@ -39,14 +39,14 @@ def check(product, operands, chain, kind, dtype=torch.float32):
     given = [torch.randn(shape).to(dtype) for shape in operands]
     value = triton_kernel(product)(*given)
     sizes = {"m": value.shape, "v": value.shape[-1:], "c": (*value.shape[:-1], 1), "s": ()}
-    beside = [torch.randn(sizes[letter]).to(dtype) for letter in kind]
-    wanted = chains.one(chain)(value, *beside)
-    result, kept = gpu.with_epilogue(product, len(given), chain, True)(*given, *beside)
-    alone = gpu.with_epilogue(product, len(given), chain, False)(*given, *beside)
+    extra = [torch.randn(sizes[letter]).to(dtype) for letter in kind]
+    wanted = chains.one(chain)(value, *extra)
+    result, kept = gpu.with_epilogue(product, len(given), chain, True)(*given, *extra)
+    alone = gpu.with_epilogue(product, len(given), chain, False)(*given, *extra)
     for found, expected in ((result, wanted), (alone, wanted), (kept, value)):
         assert found.dtype is expected.dtype
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    close = epilogue_ref.with_epilogue(product, len(given), chain, False)(*given, *beside)
+    close = epilogue_ref.with_epilogue(product, len(given), chain, False)(*given, *extra)
     if dtype.itemsize > 2 and close.dtype is not torch.bool:
         torch.testing.assert_close(result, close, rtol=1e-4, atol=1e-4)
     return result

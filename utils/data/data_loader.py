@@ -47,7 +47,7 @@ class DataLoader(torch_data.DataLoader[T_co]):
 
     Batches hold local tensors (`default_collate`), also where worker processes make them and in a
     `global_mode`, which is off while samples are read. The order and the workers' random numbers
-    come from `flow.manual_seed`; every epoch draws anew.
+    come from `flow.manual_seed`; every epoch draws a new order.
 
     >>> import onefold as flow
     >>> from onefold.utils.data import TensorDataset
@@ -108,7 +108,7 @@ class DataLoader(torch_data.DataLoader[T_co]):
 
         Its batches are the same, when the generators have their saved states too; samples of
         batches that were given are not read again, unless the data set is iterable. Random numbers
-        that worker processes draw for themselves begin anew. Raises OnefoldValueError for the
+        that worker processes draw for themselves start over. Raises OnefoldValueError for the
         state of a loader with other generators.
         """
         self.position.load(state_dict, generators_of(self))

@@ -110,7 +110,7 @@ def generators_of(loader: Any) -> list[Any]:
     while samplers:
         sampler = samplers.pop()
         if sampler is not None:
-            by_torch = getattr(sampler, "generator", None)  # ours make one anew from their source
+            by_torch = getattr(sampler, "generator", None)  # ours create one from their source
             given = getattr(sampler, "source", by_torch)
             if given is not None and all(given is not each for each in found):
                 found.append(given)

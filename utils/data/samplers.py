@@ -1,4 +1,4 @@
-"""Samplers whose order is drawn from onefold's generator, anew in every epoch.
+"""Samplers whose order is drawn from onefold's generator, a new one in every epoch.
 
 One seed gives one order on every process; `flow.manual_seed` is enough.
 """

@@ -27,9 +27,9 @@ def is_product(dtype: torch.dtype, v: Volumes, taps: Triple, sizes: Sizes, group
 
 def has_patches(dtype: torch.dtype, v: Volumes, taps: Triple, sizes: Sizes, groups: int) -> bool:
     """The same of a transposed convolution whose windows lie side by side."""
-    beside = taps == sizes.stride and sizes._replace(stride=_ONCE.stride) == _ONCE
+    adjacent = taps == sizes.stride and sizes._replace(stride=_ONCE.stride) == _ONCE
     ends = tuple(size * step for size, step in zip(v.source, taps, strict=True))
-    return beside and groups == 1 and v.output == ends and _is_exact(dtype)
+    return adjacent and groups == 1 and v.output == ends and _is_exact(dtype)
 
 
 def _is_exact(dtype: torch.dtype) -> bool:

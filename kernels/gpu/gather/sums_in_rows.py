@@ -25,7 +25,7 @@ _LONGEST = 4096  # entries of a row
 
 @triton.jit
 def _add_run(target, total, next_target, value):
-    """The running sum of a run, which begins anew where the target changes."""
+    """The running sum of a run, which restarts where the target changes."""
     return next_target, tl.where(target == next_target, total + value, value)
 
 

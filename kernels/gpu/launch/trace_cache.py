@@ -69,7 +69,7 @@ def replayed(function: Function) -> Function:
 def traced(function: Function, scalars: Sequence[str] = ()) -> Function:
     """`replayed` with a cache of its own, which lives as long as what is returned.
 
-    `scalars` are names of runtime scalars beside those that the function declares.
+    `scalars` are names of runtime scalars besides those that the function declares.
     """
     if ON_AMD:
         return function

@@ -193,7 +193,7 @@ def _rows_together(n: int, tile: Tile) -> int:
 
 
 def _stages(tile: Tile, parts: int, operand: int, others: int) -> int:
-    """The tile's stages, or as many as fit beside a part of the results.
+    """The tile's stages, or as many as fit next to a part of the results.
 
     The sizes are those of an element of the operands, and of the results with what is added.
     """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ... import dropout_chain_ref as reference, random_ref
-from ...dropout_chain_ref import MAX_BESIDE
+from ...dropout_chain_ref import MAX_EXTRA
 from ...philox import Seed
 from ...pointwise_chain_ref import Chain
 from ...random_ref import Plan
@@ -25,14 +25,14 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
     by_parts = reference.in_parts(dropout, one(chain))
     functions: dict[tuple[torch.dtype, ...], tuple[object, torch.dtype]] = {}
 
-    def run(x: Tensor, *beside: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
+    def run(x: Tensor, *extra: Tensor, shape: tuple[int, ...], offset: tuple[int, ...],
             p: float, seed: Seed, call: int) -> Tensor:  # fmt: skip
-        given = (x, *beside)
+        given = (x, *extra)
         dense = all(
             each.shape == x.shape and each.is_contiguous() and each.device == x.device
             for each in given
         )
-        if not dense or len(beside) > MAX_BESIDE or x.numel() == 0:
+        if not dense or len(extra) > MAX_EXTRA or x.numel() == 0:
             return by_parts(*given, shape=shape, offset=offset, p=p, seed=seed, call=call)
         dtypes = tuple([each.dtype for each in given])
         found = functions.get(dtypes)
@@ -43,7 +43,7 @@ def with_chain(chain: Chain) -> Callable[..., Tensor]:
         function, dtype = found
         plan: Plan = unwrap(random_ref.dropout_mask)(p=p, dtype=x.dtype)
         y = torch.empty(x.shape, dtype=dtype, device=x.device)
-        return fill_box(plan, y, shape, offset, seed, call, x, beside, function)
+        return fill_box(plan, y, shape, offset, seed, call, x, extra, function)
 
     return run
 

@@ -166,11 +166,11 @@ def _fill(
 
 def fill_box(
     plan: Plan, out: Tensor, shape: Ints, offset: Ints, seed: Seed, call: int,
-    x: Tensor | None = None, beside: Sequence[Tensor] = (), chain: object = None,
+    x: Tensor | None = None, extra: Sequence[Tensor] = (), chain: object = None,
 ) -> Tensor:  # fmt: skip
     """Fill `out` with the box of its size from `offset` on; x, of its shape, is dropout's input.
 
-    `chain` is a function of Triton of what dropout gives, and of up to two tensors beside it.
+    `chain` is a function of Triton of what dropout gives, and of up to two tensors besides it.
     """
     if out.numel() == 0:
         return out
@@ -206,7 +206,7 @@ def fill_box(
             fused=False,
         )  # fmt: skip
 
-    tables = [each.view(rows.count, rows.length) for each in (out, real, *beside)]
+    tables = [each.view(rows.count, rows.length) for each in (out, real, *extra)]
     fill(tables, rows.start, rows.outer)
     return out
 

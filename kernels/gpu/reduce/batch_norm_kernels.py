@@ -35,7 +35,7 @@ from .variance_kernels import combined, taken_in
 
 _TILE = 2048  # elements: 16 for each thread, with three numbers kept for each
 _PROGRAMS = 1024
-# What a chain takes beside x: tensors like it, and vectors of channels.
+# What a chain takes besides x: tensors like it, and vectors of channels.
 MAX_SLOPES, MAX_VECTORS = 3, 4
 
 

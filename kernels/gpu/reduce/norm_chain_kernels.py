@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import norm_chain_ref as reference, norm_ref, pointwise_ref
-from ...norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_BESIDE, Norm, NormChain
+from ...norm_chain_ref import MAX_AFTER, MAX_BEFORE, MAX_EXTRA, Norm, NormChain
 from ...pointwise_chain_ref import At, Chain, Link
 from ...select import triton_kernel
 from ..launch.aot_cases import Case
@@ -38,7 +38,7 @@ from .row_configs import dense_or_none
 
 # Left to torch: empty tensors.
 
-assert MAX_BEFORE <= MAX_INPUTS and MAX_BESIDE < MAX_INPUTS
+assert MAX_BEFORE <= MAX_INPUTS and MAX_EXTRA < MAX_INPUTS
 _ROUND = {
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
@@ -162,21 +162,21 @@ def with_chains(chain: NormChain) -> Callable[..., tuple[Tensor, ...]]:
     made: dict[tuple[torch.dtype, ...], Functions] = {}
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        first, own, beside = chain.parted(tensors)
+        first, own, extra = chain.parted(tensors)
         dense = all(
             x.shape == first[0].shape and x.is_contiguous() and x.device == first[0].device
-            for x in (*first, *beside)
+            for x in (*first, *extra)
         )
         if not dense or first[0].numel() == 0 or not _fits(chain, first[0], own):
             return by_parts(*tensors)
         dtypes = tuple([x.dtype for x in tensors])
         found = made.get(dtypes)
         if found is None:
-            found = made[dtypes] = Functions(chain, first, own, beside)
+            found = made[dtypes] = Functions(chain, first, own, extra)
         if found.dtype not in _ROUND:
             return by_parts(*tensors)
         forward = chain.norm not in _GRADS
-        return (_run if forward else _run_grad)(chain, found, first, own, beside)
+        return (_run if forward else _run_grad)(chain, found, first, own, extra)
 
     return run
 
@@ -189,14 +189,14 @@ class Functions:
         chain: NormChain,
         first: Sequence[Tensor],
         own: Sequence[Tensor],
-        beside: Sequence[Tensor],
+        extra: Sequence[Tensor],
     ) -> None:
         self.before, given = _function(chain.before, first)
         self.given = given[0] if given else first[0].dtype
         # Of the norm's first result: the dtype of what is normalised.
         self.dtype = own[0].dtype if chain.norm in _GRADS else self.given
         like = torch.empty((), dtype=self.dtype, device=first[0].device)
-        self.after, self.results = _function(chain.after, [like, *beside])
+        self.after, self.results = _function(chain.after, [like, *extra])
 
 
 def _function(chain: Chain | None, tensors: Sequence[Tensor]) -> tuple[object, list[torch.dtype]]:
@@ -241,7 +241,7 @@ def _filled(tensors: Sequence[Tensor], count: int) -> tuple[Tensor | None, ...]:
 
 def _run(
     chain: NormChain, found: Functions, first: Sequence[Tensor], own: tuple[Tensor, ...],
-    beside: Sequence[Tensor],
+    extra: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     weight, bias = [dense_or_none(given) for given in _optional(chain.filled(own)[:2])]
     x, shape = first[0], _shape_of(chain)
@@ -256,7 +256,7 @@ def _run(
     _norm_chain.launch(
         t.grid,
         (
-            *_filled(first, MAX_BEFORE), whole, weight, bias, y, *_filled(beside, MAX_BESIDE),
+            *_filled(first, MAX_BEFORE), whole, weight, bias, y, *_filled(extra, MAX_EXTRA),
             *_filled(results, MAX_AFTER), *_filled(statistics, 2), rows, columns, _eps(chain),
         ),
         (
@@ -272,7 +272,7 @@ def _run(
 
 def _run_grad(
     chain: NormChain, found: Functions, first: Sequence[Tensor], own: tuple[Tensor, ...],
-    beside: Sequence[Tensor],
+    extra: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     weight, *statistics = [dense_or_none(given) for given in _optional(chain.filled(own)[1:4])]
     mean, rstd = statistics if chain.norm in _FROM_KEPT else (None, None)
@@ -287,7 +287,7 @@ def _run_grad(
         (programs,),
         (
             *_filled(first, MAX_BEFORE), whole, x, weight, mean, rstd, dx,
-            *_filled(beside, MAX_BESIDE), *_filled(results, MAX_AFTER), sums, rows, columns,
+            *_filled(extra, MAX_EXTRA), *_filled(results, MAX_AFTER), sums, rows, columns,
             _eps(chain),
         ),
         (

@@ -1,4 +1,4 @@
-"""Copies beside an action: those to the host and back, on a stream that steps wait for."""
+"""Overlapped copies: those to the host and back, on a stream of their own that steps wait for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BEGINS = OFFLOAD, FETCH  # the origins of steps that begin a copy
 ENDS = RELEASE, WAIT  # and of those that wait for it
 
 
-class CopiesBeside:
-    """The copies of one rank, one after the other, beside steps that run in turn."""
+class OverlappedCopies:
+    """The copies of one rank, one after the other, while its steps run."""
 
     def __init__(self, bandwidth: float, rank: int) -> None:
         self._bandwidth, self._rank = bandwidth, rank
