@@ -245,17 +245,17 @@ class _SplitCrossEntropy(torch.autograd.Function):
         powers = scores.exp_()
         total = powers.sum(-1)
         dist.all_reduce(total)
-        chances = powers.div_(total.unsqueeze(-1))
-        ctx.save_for_backward(chances, at, outside)
+        probabilities = powers.div_(total.unsqueeze(-1))
+        ctx.save_for_backward(probabilities, at, outside)
         return (total.log() - chosen).mean()
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         (dy,) = grads
-        chances, at, outside = ctx.saved_tensors
-        ones = (~outside).to(chances.dtype).unsqueeze(-1)
-        chances.scatter_add_(-1, at.unsqueeze(-1), -ones)
-        return chances.mul_(dy / at.numel()), None
+        probabilities, at, outside = ctx.saved_tensors
+        ones = (~outside).to(probabilities.dtype).unsqueeze(-1)
+        probabilities.scatter_add_(-1, at.unsqueeze(-1), -ones)
+        return probabilities.mul_(dy / at.numel()), None
 
 
 def megatron(

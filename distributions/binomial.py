@@ -16,7 +16,7 @@ from .success_probability import SuccessProbability
 
 
 class Binomial(SuccessProbability):
-    """Numbers of successes in `total_count` trials, of chance `probs` each; or of `logits`.
+    """Successes in `total_count` trials, each with probability `probs`, or of `logits`.
 
     >>> import onefold as flow
     >>> Binomial(10, probs=flow.tensor(0.3)).mean

@@ -15,7 +15,7 @@ from .success_probability import SuccessProbability
 
 
 class Geometric(SuccessProbability):
-    """Numbers of failures before the first success, of chance `probs` > 0; or of `logits`.
+    """Failures before the first success, which has probability `probs` > 0, or of `logits`.
 
     >>> import onefold as flow
     >>> Geometric(0.25).mean

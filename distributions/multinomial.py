@@ -72,8 +72,8 @@ class Multinomial(CategoryVectors):
         n = self.total_count
         marginals = Binomial(n, probs=self.probs, validate_args=False)
         values = marginals.enumerate_support(False)[1:]
-        chances = marginals.log_prob(values).exp()
-        order = (chances * (values + 1).lgamma()).sum((0, -1))
+        probabilities = marginals.log_prob(values).exp()
+        order = (probabilities * (values + 1).lgamma()).sum((0, -1))
         draws = -xlogy(self.probs, self.probs).sum(-1)
         return n * draws - tensor_ops.lgamma(self.probs.new_tensor(n + 1.0)) + order
 

@@ -16,7 +16,7 @@ from .success_probability import SuccessProbability
 
 
 class NegativeBinomial(SuccessProbability):
-    """Numbers of successes of chance `probs` < 1 before `total_count` > 0 failures; or of `logits`.
+    """Successes, with probability `probs` < 1 or of `logits`, before `total_count` > 0 failures.
 
     >>> import onefold as flow
     >>> NegativeBinomial(2.0, probs=flow.tensor(0.5)).mean

@@ -210,11 +210,11 @@ def generate(
         for _ in range(count):
             window = torch.tensor([tokens[-length:]])
             scores = model(flow.tensor(window, placement=first.placement, sbp=first.replicated))
-            chances = (
+            cumulative = (
                 flow.softmax(scores[0, -1] / temperature, 0).numpy().astype(np.float64).cumsum()
             )
-            drawn = np.searchsorted(chances, flow.rand(()).item() * chances[-1])
-            tokens.append(min(int(drawn), len(chances) - 1))
+            drawn = np.searchsorted(cumulative, flow.rand(()).item() * cumulative[-1])
+            tokens.append(min(int(drawn), len(cumulative) - 1))
     model.train()
     return tokens
 

@@ -119,9 +119,9 @@ def generate(model: Llama, start: bytes, count: int, cached: bool = True) -> byt
             done = len(text) - len(new)
             given = flow.tensor(torch.tensor([new]), **model.layout.replicated)
             scores = model(given, done, cache)[0, -1]
-            chances = flow.softmax(scores.to_global(sbp=model.layout.replicated["sbp"]), 0)
+            probabilities = flow.softmax(scores.to_global(sbp=model.layout.replicated["sbp"]), 0)
             drawn = flow.searchsorted(
-                chances.cumsum(0), flow.rand((1,), **model.layout.last.replicated)
+                probabilities.cumsum(0), flow.rand((1,), **model.layout.last.replicated)
             )
             text.append(min(int(drawn.item()), gpt_data.VOCABULARY - 1))
             new = text[-1:] if cached else text

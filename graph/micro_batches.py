@@ -74,10 +74,10 @@ def place_draws(program: Program, whole: Program, count: int) -> None:
     mine, theirs = _dropouts(program), _dropouts(whole)
     if len(mine) != len(theirs):
         return
-    for (chance, shape), (_, whole_shape) in zip(mine, theirs, strict=True):
+    for (key, shape), (_, whole_shape) in zip(mine, theirs, strict=True):
         grown = [dim for dim, size in enumerate(shape) if whole_shape[dim] != size]
         if len(grown) == 1 and whole_shape[grown[0]] == count * shape[grown[0]]:
-            chance.draw.part = (grown[0], count, 0)
+            key.draw.part = (grown[0], count, 0)
 
 
 def _dropouts(program: Program) -> list[tuple[DropoutKey, tuple[int, ...]]]:

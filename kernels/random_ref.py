@@ -227,7 +227,7 @@ def trunc_normal(
 def randint(*, low: int, high: int, dtype: torch.dtype = torch.int64) -> Plan:
     """Return integers of [low, high): low + floor(x (high - low) / 2^64), x of 64 bits.
 
-    The chances of two values differ by at most 2^-64. Source: Lemire, "Fast random integer
+    The probabilities of two values differ by at most 2^-64. Source: Lemire, "Fast random integer
     generation in an interval" (2019), without its rejection step.
     Raises OnefoldValueError if the range is empty or does not fit int64 or `dtype`.
     Example: `randint((8,), (2,), (3,), low=0, high=10, seed=0, call=0)`.

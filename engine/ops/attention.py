@@ -124,15 +124,15 @@ class AttentionAttributes(NamedTuple):
     window: int
 
 
-def _keeps_weights(q: Meta, chance: DropoutKey | None) -> bool:
+def _keeps_weights(q: Meta, dropout: DropoutKey | None) -> bool:
     """Whether the weights are kept: on the CPU, drawing the dropout mask again is slow."""
-    return chance is not None and q.device_type == "cpu" and not uses_triton("cpu")
+    return dropout is not None and q.device_type == "cpu" and not uses_triton("cpu")
 
 
 def bound(
     kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes, *settings: object
 ) -> Kernel:
-    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`.
+    """A kernel that takes tensors and then a DropoutKey, on the shard of q, which is input `at`.
 
     It is given the `settings` as its last arguments.
     """
@@ -152,13 +152,13 @@ def bound(
     attended, dropped = local.around(kernel, attend), local.around(kernel, drop)
 
     def run(*inputs: Arg) -> object:
-        chance = inputs[-1]
-        if chance is None:
+        dropout = inputs[-1]
+        if dropout is None:
             return attended(*inputs)
-        draw = chance.draw
+        draw = dropout.draw
         if draw.memory is not None:  # the call site is for numbers of the host
-            return drop(chance.p, *draw.key, *draw.within(shape, offset), *inputs[:-1])
-        return dropped(chance.p, draw.seed, draw.call, *draw.within(shape, offset), *inputs[:-1])
+            return drop(dropout.p, *draw.key, *draw.within(shape, offset), *inputs[:-1])
+        return dropped(dropout.p, draw.seed, draw.call, *draw.within(shape, offset), *inputs[:-1])
 
     return run
 
@@ -175,12 +175,12 @@ class Attention(Attends):
         k: Meta,
         v: Meta,
         mask: Meta | None,
-        chance: DropoutKey | None,
+        dropout: DropoutKey | None,
         attrs: AttentionAttributes,
     ) -> tuple[Meta, Meta]:
         check_dtypes(q, k, v, mask)
         rows = q.shape[:-1]
-        kept = (*rows, k.shape[2]) if _keeps_weights(q, chance) else rows
+        kept = (*rows, k.shape[2]) if _keeps_weights(q, dropout) else rows
         return q.like(shape=(*rows, v.shape[-1])), kept_of(q, kept)
 
     def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Arg) -> Rule:
@@ -204,19 +204,19 @@ class Attention(Attends):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        chance: DropoutKey | None,
+        dropout: DropoutKey | None,
         attrs: AttentionAttributes,
     ) -> Gradients:
         full, causal = windowed(q, k, mask, attrs.causal, attrs.window)
         parts = causal, attrs.scale, q.shape[1] != k.shape[1]
-        *found, d_mask = gradients(dy, q, k, v, full, parts, chance)
+        *found, d_mask = gradients(dy, q, k, v, full, parts, dropout)
         if mask is not None and d_mask is not None:
             d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
         return (*found, d_mask)
 
     def gradients_at_once(self, dy: Tensor, y: Sequence[Tensor], *args: Arg) -> Gradients:
-        q, k, v, mask, chance, attrs = args
-        return _attention_grad(dy, q, k, v, mask, *y, chance, *attrs)
+        q, k, v, mask, dropout, attrs = args
+        return _attention_grad(dy, q, k, v, mask, *y, dropout, *attrs)
 
 
 class AttentionGrad(AttendsGrad):
@@ -243,8 +243,8 @@ class AttentionGrad(AttendsGrad):
         return bound(local.pick(kernels.attention_grad), local, 1, attrs)
 
 
-_attention = several_of(Attention(), "q k v mask? chance#", only_first=True)
-_attention_grad = several_of(AttentionGrad(), "dy q k v mask? y logs chance#")
+_attention = several_of(Attention(), "q k v mask? dropout#", only_first=True)
+_attention_grad = several_of(AttentionGrad(), "dy q k v mask? y logs dropout#")
 
 
 @register_function
@@ -280,8 +280,8 @@ def scaled_dot_product_attention(
     if attn_mask is not None and is_causal:
         raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
     four = in_four_dims(query, key, value, attn_mask, enable_gqa)
-    chance = None if off else next_draw(dropout_p)
-    y = _attention(*four.tensors, chance, is_causal, scale_of(query, scale), near)[0]
+    dropout = None if off else next_draw(dropout_p)
+    y = _attention(*four.tensors, dropout, is_causal, scale_of(query, scale), near)[0]
     return y if y.shape == four.shape else view(y, four.shape)
 
 

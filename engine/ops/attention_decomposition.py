@@ -121,11 +121,11 @@ def gradients(
     v: Tensor,
     mask: Tensor | None,
     attrs: Attrs,
-    chance: DropoutKey | None = None,
+    dropout: DropoutKey | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients for q, k, v and the mask, which can be differentiated again.
 
-    With a chance, of attention whose probabilities it drops.
+    With `dropout`, of attention whose probabilities it drops.
     """
     causal, scale, grouped = attrs
     wide_q, wide_k, wide_v, wide_mask = with_groups(q, k, v, mask, grouped)
@@ -133,8 +133,8 @@ def gradients(
         dy = _grouped_heads(dy, k.shape[-3])
     p = probabilities(wide_q, wide_k, wide_mask, causal, scale)
     dp, dropped = product_nt(dy, wide_v), p
-    if chance is not None:
-        dp, dropped = dropout_by(dp, chance), dropout_by(p, chance)
+    if dropout is not None:
+        dp, dropped = dropout_by(dp, dropout), dropout_by(p, dropout)
     d_scores = softmax_grad(dp, p, -1)
     d_mask = None
     if wide_mask is not None and mask is not None and mask.meta.is_floating:

@@ -64,12 +64,12 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 @register_function
 @no_grad
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
-    """How many of `count` trials succeed, each with chance `prob`, in the dtype of `count`.
+    """How many of `count` trials succeed, each with probability `prob`, in the dtype of `count`.
 
     The two broadcast. Small means by a search through the distribution function, others by
     rejection: Hörmann, "The generation of binomial random variates" (1993), algorithm BTRS. Raises
-    OnefoldRuntimeError for negative counts and chances outside of [0, 1], OnefoldTypeError for
-    dtypes that are not floating, or differ.
+    OnefoldRuntimeError for negative counts and probabilities outside of [0, 1], OnefoldTypeError
+    for dtypes that are not floating, or differ.
 
     >>> import onefold as flow
     >>> flow.binomial(flow.tensor([3.0, 4.0]), flow.tensor([1.0, 0.0]))

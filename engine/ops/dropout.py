@@ -47,7 +47,7 @@ class DropoutOp(Op):
     saves = ()
     like = (0,)
 
-    def rule(self, axis: Axis, x: Meta, chance: DropoutKey) -> Rule:
+    def rule(self, axis: Axis, x: Meta, key: DropoutKey) -> Rule:
         # All addends of a partial sum get the same mask.
         return pointwise_of((x,), "all")
 
@@ -65,18 +65,18 @@ class DropoutOp(Op):
 
         dropped = local.around(picked, drop)
 
-        def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
-            draw = chance.draw
+        def kernel(x: torch.Tensor, key: DropoutKey) -> torch.Tensor:
+            draw = key.draw
             whole, start = draw.within(shape, offset)
             if draw.memory is not None:  # the call site is for numbers of the host
-                return drop(x, whole, start, chance.p, *draw.key)
-            y: torch.Tensor = dropped(x, whole, start, chance.p, draw.seed, draw.call)
+                return drop(x, whole, start, key.p, *draw.key)
+            y: torch.Tensor = dropped(x, whole, start, key.p, draw.seed, draw.call)
             return y
 
         return kernel
 
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, chance: DropoutKey) -> Gradients:
-        return (dropout_by(dy, chance),)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, key: DropoutKey) -> Gradients:
+        return (dropout_by(dy, key),)
 
 
 dropout_by = number_last(DropoutOp())

@@ -107,11 +107,11 @@ def attend_with_heads(
         more += 1
     padding = padding_mask(key_padding_mask, batch, k.shape[2] - more)
     mask = joined(mask, padding, q.dtype, more)
-    chance = options.dropout_p
+    p = options.dropout_p
     if needed:
-        y, seen = _with_weights(q, k, v, mask, chance)
+        y, seen = _with_weights(q, k, v, mask, p)
     else:
-        y = scaled_dot_product_attention(q, k, v, seen_mask(mask, q.dtype), chance, causal)
+        y = scaled_dot_product_attention(q, k, v, seen_mask(mask, q.dtype), p, causal)
         seen = None
     y = permute(y, (0, 2, 1, 3) if first else (2, 0, 1, 3))
     y = linear(reshape(y, (*y.shape[:2], query.shape[-1])), weights.out_weight, weights.out_bias)

@@ -126,7 +126,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 @register_function
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Every element becomes the number of trials, of chance `p`, up to the first success.
+    """Every element becomes the number of trials until one succeeds, with probability `p` each.
 
     Raises OnefoldValueError unless 0 < p < 1.
     """

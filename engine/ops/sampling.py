@@ -91,10 +91,10 @@ def bernoulli(
     """
     if out is not None:
         return give_to(out, bernoulli(input, p, generator=generator))
-    chance = input if p is None else p
+    probability = input if p is None else p
     if p is None and not input.dtype.is_floating_point:
         raise OnefoldTypeError(f"bernoulli needs floating probabilities, but got {input.dtype}")
-    return bernoulli_(empty_like(input), chance, generator=generator)
+    return bernoulli_(empty_like(input), probability, generator=generator)
 
 
 @register_function

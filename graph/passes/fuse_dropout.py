@@ -30,12 +30,12 @@ class FusedDropout(Fused):
         compute = local.pick(kernels.with_chain)(self.chain)
 
         def kernel(*inputs: object) -> object:
-            *tensors, chance = inputs
-            assert isinstance(chance, DropoutKey)
-            draw = chance.draw
+            *tensors, key = inputs
+            assert isinstance(key, DropoutKey)
+            draw = key.draw
             whole, start = draw.within(shape, offset)
             seed, call = draw.key
-            return compute(*tensors, shape=whole, offset=start, p=chance.p, seed=seed, call=call)
+            return compute(*tensors, shape=whole, offset=start, p=key.p, seed=seed, call=call)
 
         return kernel
 
@@ -70,10 +70,10 @@ def _follows(step: ProgramStep, dropout: ProgramStep) -> bool:
 
 
 def _fused(dropout: ProgramStep, step: ProgramStep) -> ProgramStep:
-    (made,), (x, chance) = dropout.outputs, dropout.inputs
+    (made,), (x, key) = dropout.outputs, dropout.inputs
     assert type(x) is Value
     read = {value.number: value for value in step.reads()}.values()
     extra = [value for value in read if value is not made]
     chain = chain_of(step.parts or (step,), [made, *extra], step.outputs)
     op = FusedDropout(chain, (dropout, *(step.parts or (step,))))
-    return fused_step(op, [x, *extra, chance], step.outputs)
+    return fused_step(op, [x, *extra, key], step.outputs)

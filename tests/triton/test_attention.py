@@ -156,8 +156,8 @@ def test_gradients_side_by_side(order, length):
     """Two heads of q share one of k and v, which are wider."""
     q, k, v = make(2, 4, length, 8), make(2, 2, length, 8), make(2, 2, length, 16)
     pairs, drop = Pairs(True, 0.3), Dropped(0.5, 7, 9, (2, 4, length, length), (0, 0, 0, 0))
-    for chance in (None, drop):
-        given = (q, k, v, None, pairs, chance)
+    for dropout in (None, drop):
+        given = (q, k, v, None, pairs, dropout)
         y, logs = assert_same(attention_ref.attention, *given)
         dy = make(*y.shape)
         joined = assert_same(

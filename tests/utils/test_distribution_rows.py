@@ -208,7 +208,7 @@ def test_gradients_of_samples_are_those_of_the_mean(name):
             np.testing.assert_allclose(one.numpy(), other.numpy(), atol=0.15, rtol=0.2)
 
 
-def test_straight_through_samples_have_the_gradient_of_the_chances():
+def test_straight_through_samples_have_the_gradient_of_the_probabilities():
     p = flow.tensor(P, requires_grad=True)
     weight = flow.tensor(between(0, 1, P.shape, 13))
     (ours.OneHotCategoricalStraightThrough(p).rsample() * weight).sum().backward()
