@@ -18,9 +18,9 @@ from ..engine.global_mode import mode_now
 from ..engine.interpreter import Interpreter, Through
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
+from ..graph.capture_guards import Guards
 from ..graph.compiled_function import CompiledFunction
 from ..graph.ir import Program
-from ..graph.names_read import NamesRead
 from ..graph.pytree import tree_signature, tree_values
 from ..graph.setting_checks import integer
 from .graph_structure import Tables, same_tables
@@ -41,17 +41,17 @@ class _Entry:
     """A program, and what it was captured for."""
 
     def __init__(
-        self, key: object, compiled: CompiledFunction, names: NamesRead, modules: Sequence[Module]
+        self, key: object, compiled: CompiledFunction, guards: Guards, modules: Sequence[Module]
     ) -> None:
         self.key = key
         self.compiled = compiled
-        self._names = names
+        self._guards = guards
         self.tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
 
     def named(self) -> list[Tensor] | None:
         """What calls are given besides the arguments; None if the program is not valid now."""
-        if self.tables.same() and self._names.same() and self.compiled.holds():
-            return self._names.released()
+        if self.tables.same() and self._guards.hold() and self.compiled.holds():
+            return self._guards.released()
         return None
 
 
@@ -128,10 +128,10 @@ class Compiled:
 
         function = self._function
         owner = getattr(function, "__self__", function)
-        names = NamesRead()
-        names.add(function)
-        tree_values(given, names.add)
-        objects = [(each, dict(vars(each))) for each in names.objects if _has_attributes(each)]
+        guards = Guards()
+        guards.add(function)
+        tree_values(given, guards.add)
+        objects = [(each, dict(vars(each))) for each in guards.objects if _has_attributes(each)]
         tops = [each for each, _ in objects if isinstance(each, Module)]
         named: dict[str, Tensor] = {}
         paths: dict[int, str] = {}
@@ -151,15 +151,15 @@ class Compiled:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
         for module, _ in compiled.modules:
-            names.add_method(type(module))
+            guards.add_method(type(module))
         for each, before in [*objects, *compiled.modules]:
-            names.add_attributes(vars(each), before)
-        names.settle()
+            guards.add_attributes(vars(each), before)
+        guards.drop_changed()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
-        entry = _Entry(key, compiled, names, [*tops, *called])
+        entry = _Entry(key, compiled, guards, [*tops, *called])
         of_modules = entry.tables.held()
-        free = compiled.finish([x for x in names.tensors_by_name() if id(x) not in of_modules])
-        names.release(free)
+        free = compiled.finish([x for x in guards.tensors_by_name() if id(x) not in of_modules])
+        guards.release(free)
         self._entries.insert(0, entry)
         del self._entries[self.size :]
         return compiled, free

@@ -67,15 +67,15 @@ def _sample_splits(x: Meta) -> list[tuple[Sbp, Sbp]]:
     return [(split(i), split(i - (i > dim))) for i in range(x.ndim) if i != dim]
 
 
-class ClassLossAttributes(NamedTuple):
-    """How losses become one, the target that does not count, and label smoothing."""
+class CrossEntropyGradAttributes(NamedTuple):
+    """The reduction of the losses, the target that is ignored, and label smoothing."""
 
     reduction: str
     ignore_index: int
     smoothing: float
 
 
-class WidenedLossAttributes(NamedTuple):
+class CrossEntropyAttributes(NamedTuple):
     """The same, and the dtype of the loss; None: that of x."""
 
     reduction: str
@@ -84,11 +84,11 @@ class WidenedLossAttributes(NamedTuple):
     dtype: torch.dtype | None
 
 
-class ClassLoss(Op):
-    """A loss of (x, target, weight, lse) or, with dy before these, its gradient for x.
+class CrossEntropyOp(Op):
+    """The base of a loss of (x, target, weight, lse) and of its gradient, with dy before these.
 
     x is logits or, with `log_input`, log probabilities. lse is the logarithm of the sum of
-    exponentials. A loss is given it only when the classes are split; its parts are in that dtype.
+    exponentials. It is passed only when the classes are split; partial losses have its dtype.
     """
 
     flops_per_element = 4.0
@@ -104,9 +104,9 @@ class ClassLoss(Op):
         return lse is None and not self.log_input and is_split_along(x, _class_dim(x))
 
     def classes(
-        self, local: Local, attrs: ClassLossAttributes | WidenedLossAttributes
+        self, local: Local, attrs: CrossEntropyGradAttributes | CrossEntropyAttributes
     ) -> Classes | None:
-        """What the shard holds of the classes; None for all of them."""
+        """The classes that the shard holds; None for all of them."""
         x = local.input(self.first)
         dim = _class_dim(x)
         if local.input_shape(self.first)[dim] == x.shape[dim]:
@@ -116,7 +116,7 @@ class ClassLoss(Op):
 
 
 def _loss_meta(
-    x: Meta, target: Meta, weight: Meta | None, log_input: bool, attrs: WidenedLossAttributes
+    x: Meta, target: Meta, weight: Meta | None, log_input: bool, attrs: CrossEntropyAttributes
 ) -> Meta:
     """The loss of logits of all classes."""
     if target.is_floating and not log_input:
@@ -129,10 +129,10 @@ def _loss_meta(
     return Meta.of(y.shape, y.dtype, device=y.device)
 
 
-class CrossEntropy(ClassLoss):
+class CrossEntropy(CrossEntropyOp):
     """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged"""
 
-    attributes = WidenedLossAttributes
+    attributes = CrossEntropyAttributes
     order = "row-major"
 
     def infer(
@@ -141,7 +141,7 @@ class CrossEntropy(ClassLoss):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
-        attrs: WidenedLossAttributes,
+        attrs: CrossEntropyAttributes,
     ) -> Meta:
         y = _loss_meta(x, target, weight, self.log_input, attrs)
         return y if lse is None else y.like(dtype=lse.dtype)
@@ -161,7 +161,7 @@ class CrossEntropy(ClassLoss):
                 rows.append((_only(0, split(_class_dim(x)), 4), partial_sum))
         return _signatures((x, *others[:3]), rows)
 
-    def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
+    def bind(self, local: Local, attrs: CrossEntropyAttributes) -> Kernel:
         classes = self.classes(local, attrs)
         if classes is None and local.inputs[3] is None:
             log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
@@ -176,7 +176,7 @@ class CrossEntropy(ClassLoss):
         total = local.pick(sums.total)
         return lambda *tensors: total(part(*tensors), None, False, None)
 
-    def decompose(self, metas: Metas, attrs: WidenedLossAttributes) -> Kernel | None:
+    def decompose(self, metas: Metas, attrs: CrossEntropyAttributes) -> Kernel | None:
         if self.needs_lse(metas):
             return _with_lse
         if attrs.reduction == "mean" and not all(required(meta).is_whole for meta in metas[:2]):
@@ -188,11 +188,11 @@ class CrossEntropy(ClassLoss):
         return (_grads[self.log_input]((dy, *tensors), *attrs[:3]),)
 
 
-class KeepingCrossEntropy(Op):
+class CrossEntropyWithLse(Op):
     """`CrossEntropy` of (x, target, weight) with all classes, and lse, kept for the gradient"""
 
     name = "cross_entropy_with_lse"
-    attributes = WidenedLossAttributes
+    attributes = CrossEntropyAttributes
     order = "row-major"
     num_outputs = 2
     saves_output = (1,)
@@ -200,14 +200,14 @@ class KeepingCrossEntropy(Op):
     flops_per_element = 4.0
 
     def infer(
-        self, x: Meta, target: Meta, weight: Meta | None, attrs: WidenedLossAttributes
+        self, x: Meta, target: Meta, weight: Meta | None, attrs: CrossEntropyAttributes
     ) -> tuple[Meta, Meta]:
         y = _loss_meta(x, target, weight, False, attrs)
         wide = torch.promote_types(x.dtype, torch.float32)
         return y, y.like(shape=target.shape, dtype=wide)
 
     def rule(
-        self, axis: Axis, x: Meta, target: Meta, weight: Meta | None, attrs: WidenedLossAttributes
+        self, axis: Axis, x: Meta, target: Meta, weight: Meta | None, attrs: CrossEntropyAttributes
     ) -> Rule:
         if attrs.reduction == "mean":
             return []
@@ -220,7 +220,7 @@ class KeepingCrossEntropy(Op):
             found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, broadcast)))
         return found
 
-    def bind(self, local: Local, attrs: WidenedLossAttributes) -> Kernel:
+    def bind(self, local: Local, attrs: CrossEntropyAttributes) -> Kernel:
         return local.bind(kernels.whole_cross_entropy_with_lse, *attrs)
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
@@ -273,10 +273,10 @@ def _total_weight(
     return sum(_weights((target, weight), Classes(0, 0, ignore_index, 0.0), dtype))
 
 
-class CrossEntropyGrad(ClassLoss):
+class CrossEntropyGrad(CrossEntropyOp):
     """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
 
-    attributes = ClassLossAttributes
+    attributes = CrossEntropyGradAttributes
     order = "row-major"
     first = 1
     like = (1,)
@@ -303,10 +303,10 @@ class CrossEntropyGrad(ClassLoss):
             rows.append((_only(1, partial_sum, 5), broadcast))
         return _signatures((dy, x, *others[:3]), rows)
 
-    def decompose(self, metas: Metas, attrs: ClassLossAttributes) -> Kernel | None:
+    def decompose(self, metas: Metas, attrs: CrossEntropyGradAttributes) -> Kernel | None:
         return _grad_with_lse if self.needs_lse(metas) else None
 
-    def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
+    def bind(self, local: Local, attrs: CrossEntropyGradAttributes) -> Kernel:
         classes = self.classes(local, attrs)
         if classes is not None:
             return local.bind(kernels.cross_entropy_grad, classes)
@@ -326,7 +326,7 @@ class CrossEntropyGrad(ClassLoss):
         target: Tensor,
         weight: Tensor | None,
         lse: Tensor | None,
-        attrs: ClassLossAttributes,
+        attrs: CrossEntropyGradAttributes,
     ) -> Gradients:
         dim = _class_dim(x)
         d_g = d_x = None
@@ -380,7 +380,7 @@ class TargetWeights(Op):
 # By whether the input is log probabilities.
 _cross_entropy, _nll = _losses = [general(CrossEntropy(log_input)) for log_input in (False, True)]
 cross_entropy_grad, _ = _grads = [general(CrossEntropyGrad(each)) for each in (False, True)]
-_cross_entropy_with_lse = several(KeepingCrossEntropy(), only_first=True)
+_cross_entropy_with_lse = several(CrossEntropyWithLse(), only_first=True)
 _weights = general(TargetWeights())
 
 

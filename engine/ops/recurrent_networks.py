@@ -22,7 +22,7 @@ from ..tensor import Tensor
 from ..values import whole
 from .cat_split import cat
 from .dropout import dropout as drop
-from .kept_graph import KeepsGraph
+from .recorded_graph import RecordingOp
 from .slicing import narrow
 from .torch_function import Arguments, Dtypes, Given, Group, Outputs, Shapes
 
@@ -44,7 +44,7 @@ class Recurrence(NamedTuple):
         return 2 if self.bidirectional else 1
 
 
-class SequenceOp(KeepsGraph):
+class SequenceOp(RecordingOp):
     """Layers of a recurrent network over a whole sequence: the output, and the last states
 
     Tensors are the input, one or two states, and weights.

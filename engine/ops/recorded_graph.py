@@ -1,10 +1,10 @@
-"""Ops of torch whose gradient uses the graph that torch's autograd recorded in forward.
+"""Recorded graphs: ops whose gradient uses the graph that torch's autograd recorded in forward.
 
-The gradient of a `TorchOp` computes forward again. Where that costs too much, as in recurrent
-networks, an op derives from `KeepsGraph`: if a gradient will be needed, torch records forward on
-each shard. The record hangs on a ticket, a further output, which the tape keeps and gives to the
-op of the gradient. Without the record (the ticket was packed, boxed or used before, or second
-gradients are wanted) forward is recomputed: a record saves time, no result depends on it.
+The gradient of a `TorchOp` recomputes forward. Where that costs too much, as in recurrent networks,
+an op derives from `RecordingOp`: if a gradient will be needed, torch records forward on each shard.
+The record is an attribute of a handle, one more output, which the tape saves for the op of the
+gradient. Without the record (the handle was packed, boxed or used before, or second gradients are
+wanted) forward is recomputed: a record saves time, no result depends on it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .torch_function import (
     gradients,
 )
 
-_RECORD = "record"  # the attribute of a ticket's shard
+_RECORD = "record"  # the attribute of a shard of the handle
 
 
 class Record(NamedTuple):
@@ -42,7 +42,7 @@ class Record(NamedTuple):
     outputs: Outputs
 
 
-class KeepsGraph(TorchOp):
+class RecordingOp(TorchOp):
     """An op whose forward is recorded where one of its inputs needs a gradient."""
 
     def call(self, tensors: Sequence[Tensor | None], arguments: Arguments) -> tuple[Tensor, ...]:
@@ -56,10 +56,10 @@ class KeepsGraph(TorchOp):
 
 
 class Recorded(TorchOp):
-    """The outputs of `forward`, and a ticket that leads to the record of them.
+    """The outputs of `forward`, and a handle to the record of their computation.
 
-    `wanted` are the inputs that need gradients. The ticket has the batch dims of the op, in the
-    order of its groups, so that a split batch has a ticket for each part.
+    `wanted` are the inputs that need gradients. The handle has the batch dims of the op, in the
+    order of its groups, so that each part of a split batch has a handle.
     """
 
     def __init__(self, forward: TorchOp, wanted: tuple[int, ...]) -> None:
@@ -81,8 +81,8 @@ class Recorded(TorchOp):
             )
             for group in self.forward.groups(tuple(shapes), tuple(dtypes), arguments)
         ]
-        ticket = Meta.of(tuple(sizes), torch.bool, device=torch.device("cpu"))
-        return (*((made,) if isinstance(made, Meta) else made), ticket)
+        handle = Meta.of(tuple(sizes), torch.bool, device=torch.device("cpu"))
+        return (*((made,) if isinstance(made, Meta) else made), handle)
 
     def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
         found = self.forward.groups(shapes, dtypes, arguments)
@@ -95,16 +95,16 @@ class Recorded(TorchOp):
         return lambda *tensors: self.record(tensors, attrs, shape)
 
     def record(self, tensors: Given, arguments: Arguments, shape: tuple[int, ...]) -> Outputs:
-        """The outputs for local tensors, and a ticket of this shape."""
+        """The outputs for local tensors, and a handle of this shape."""
         inputs = [*tensors]
         for index in self.wanted:
             inputs[index] = required(inputs[index]).detach().requires_grad_()
         with torch.enable_grad():
             made = self.forward.compute(inputs, arguments)
-        ticket = torch.zeros((), dtype=torch.bool, device=made[0].device).expand(shape)
-        vars(ticket)[_RECORD] = Record(inputs, made)
+        handle = torch.zeros((), dtype=torch.bool, device=made[0].device).expand(shape)
+        vars(handle)[_RECORD] = Record(inputs, made)
         # Copies: torch may need what it returned for the gradient, and programs may write to it.
-        return (*[y.detach().clone() for y in made], ticket)
+        return (*[y.detach().clone() for y in made], handle)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return self.forward.flops(inputs, outputs[:-1])
@@ -114,22 +114,22 @@ class Recorded(TorchOp):
         assert isinstance(y, tuple)
         *tensors, arguments = args
         wanted = tuple([i for i, need in enumerate(needs) if need])
-        ticket = frozen(y[-1])  # not on the tape
-        given = (*dy[:-1], *tensors, ticket)
+        handle = frozen(y[-1])  # not on the tape
+        given = (*dy[:-1], *tensors, handle)
         found = _gradient_of(self.forward, wanted).call(given, arguments)
         made = dict(zip(wanted, found, strict=True))
         return [made.get(i) for i in range(len(needs))]
 
 
 class RecordedGradient(TorchGradient):
-    """The gradients for the inputs `wanted`, with the ticket as a last input."""
+    """The gradients for the inputs `wanted`, with the handle as a last input."""
 
     def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
-        *given, ticket = tensors
+        *given, handle = tensors
         dys = given[: self.forward.num_outputs]
         again = any(x is not None and x.requires_grad for x in given)
-        # Taken from the ticket: torch frees the record while it goes through it.
-        record = None if again else vars(ticket).pop(_RECORD, None)
+        # Removed from the handle, since torch frees the record during backward.
+        record = None if again else vars(handle).pop(_RECORD, None)
         if record is None or all(dy is None for dy in dys):
             return super().compute(given, arguments)
         leaves = [record.inputs[index] for index in self.wanted]
@@ -140,7 +140,7 @@ class RecordedGradient(TorchGradient):
         return [Group((*group.inputs, i), group.outputs) for i, group in enumerate(found)]
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        """Those of the gradients of the inputs and of the weights: each as many as forward's."""
+        """Twice those of forward: for the gradients of the inputs, and of the weights."""
         count = self.forward.num_outputs
         made = [meta for meta in inputs[:count] if meta is not None]
         return 2.0 * self.forward.flops(inputs[count:-1], made)

@@ -1,4 +1,4 @@
-"""Names read: what a function looks up in its closure, its globals and its objects.
+"""Guards: what a captured function looks up in its closure, its globals and its objects.
 
 A program keeps the tensors and numbers that these names had when it was captured. It is valid as
 long as they are the same.
@@ -18,22 +18,22 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
 _MISSING = object()
-# What reads attributes by any name.
+# Names in code that reads attributes whose names are not in the code.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
 
 
-class NamesRead:
-    """The values of names before a capture; `settle` keeps those that the capture left alone."""
+class Guards:
+    """The values of names before a capture; `drop_changed` keeps those that it left alone."""
 
     def __init__(self) -> None:
-        self.objects: list[object] = []  # that were met, besides functions and numbers
+        self.objects: list[object] = []  # those reached, besides functions and numbers
         self._words: set[str] = set()  # the names in the code of all functions
         self._followed: set[tuple[type, FunctionType]] = set()
         self._names: list[tuple[Mapping[str, object], str, object]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
         self._released: list[_Released] = []
-        self._seen: dict[int, object] = {}  # by identity, which nothing else has meanwhile
+        self._seen: dict[int, object] = {}  # by id, which stays theirs since they are kept alive
 
     def add(self, value: object) -> None:
         """Follow a function, an object or a container."""
@@ -93,21 +93,21 @@ class NamesRead:
     def add_attributes(
         self, attributes: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        """The attributes of an object whose names stand in the code of what was added."""
+        """Guard the attributes of an object whose names occur in the code that was added."""
         every = not self._words.isdisjoint(_DYNAMIC)
         for name, value in before.items():
             if not name.startswith("_") and (every or name in self._words):
                 self._names.append((attributes, name, value))
 
     def tensors_by_name(self) -> list[Tensor]:
-        """The tensors that names stand for."""
+        """The tensors that names refer to."""
         held = {id(item) for _, values in self._items for item in values}
         values = [value for *_, value in [*self._names, *self._cells]]
         found = {id(value): value for value in values if isinstance(value, Tensor)}
         return [tensor for key, tensor in found.items() if key not in held]
 
     def release(self, tensors: Sequence[Tensor]) -> None:
-        """Let the names of these tensors stand for others that are laid out like them."""
+        """Allow the names of these tensors to refer to others with the same layout."""
         of = {id(tensor): _Released(tensor) for tensor in tensors}
         for mapping, name, value in self._names:
             if id(value) in of:
@@ -120,19 +120,19 @@ class NamesRead:
         self._released = list(of.values())
 
     def released(self) -> list[Tensor] | None:
-        """What the names of released tensors stand for now; None if that is something else."""
+        """The tensors that released names refer to now; None if one is anything else."""
         found = [each.now() for each in self._released]
         tensors = [tensor for tensor in found if tensor is not None]
         return tensors if len(tensors) == len(found) else None
 
-    def settle(self) -> None:
-        """Forget what has changed since, which the captured function itself has done."""
+    def drop_changed(self) -> None:
+        """Drop the guards of what has changed since: the captured function itself changed it."""
         self._names = [each for each in self._names if _same(each[0].get(each[1]), each[2])]
         self._cells = [each for each in self._cells if _same(_content(each[0]), each[1])]
         self._items = [each for each in self._items if _all_same(*each)]
 
-    def same(self) -> bool:
-        """Whether every name stands for the same tensor or object, or for an equal number."""
+    def hold(self) -> bool:
+        """Whether every name refers to the same tensor or object, or to an equal number."""
         for mapping, name, value in self._names:
             if mapping.get(name, _MISSING) is not value and not _same(mapping.get(name), value):
                 return False
@@ -143,7 +143,7 @@ class NamesRead:
 
 
 class _Released:
-    """Names of one tensor, which may stand for another one of its kind."""
+    """Names of one tensor, which may refer to another tensor of the same kind."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.readers: list[Callable[[], object]] = []
