@@ -17,7 +17,13 @@ from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..engine.values import without_values
 from ..env import TIMEOUT
-from ..errors import CheckpointError, OnefoldError, OnefoldValueError, RankMismatch
+from ..errors import (
+    CheckpointError,
+    OnefoldError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    RankMismatch,
+)
 from .background import Copies, Saving
 from .live_state import Part, State, Target, load_all, parts_of, targets_of, with_states
 from .manifest import FILE, Manifest, check_files, is_complete, numbered, read_manifest, step_folder
@@ -36,7 +42,7 @@ _last: list[Saving] = []  # the one that may still be written
 def save(
     dir: Folder,
     state: State,
-    step: int,
+    step: int | None = None,
     *,
     keep: int | None = None,
     async_: bool = False,
@@ -58,8 +64,8 @@ def save(
     errors. A file has at most `max_shard_size` bytes, or one tensor.
 
     Raises CheckpointError, on every process, where a file cannot be written, and RankMismatch where
-    the processes have different states; there is no new checkpoint then. Raises OnefoldValueError
-    if there is a checkpoint of this step already.
+    the processes have different states; there is no new checkpoint then. Raises OnefoldTypeError
+    without a step, and OnefoldValueError if there is a checkpoint of this step already.
 
     >>> import onefold as flow, tempfile
     >>> model = flow.nn.Linear(2, 2)
@@ -68,6 +74,12 @@ def save(
     ...     print(saving.path.name, flow.checkpoint.load(folder, {"model": model, "epoch": 0}))
     step-10 {'epoch': 1, 'step': 10}
     """
+    if step is None:
+        raise OnefoldTypeError(
+            "checkpoint.save: no step was given, which names the folder `step-N` that it writes; "
+            "call save(dir, state, step=N) with the number of steps done, or "
+            "flow.save(state_dict, path) to write one file"
+        )
     for saving in _last[:]:
         _last.clear()
         if not saving.reported:

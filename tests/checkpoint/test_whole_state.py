@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 
 import onefold as flow
 from onefold import nn
+from onefold.errors import OnefoldTypeError
 from onefold.utils.data import GlobalLoader
 
 B, S = flow.sbp.broadcast, flow.sbp.split
@@ -131,3 +132,9 @@ def test_a_whole_run_goes_on(world, tmp_path, layout, graph, save_at):
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_real_processes(tmp_path, graph):
     assert len(set(map(str, run_ranks(2, goes_on, tmp_path, "tp2", graph, 5)))) == 1
+
+
+def test_save_without_a_step_says_what_to_give(tmp_path):
+    with pytest.raises(OnefoldTypeError, match=r"no step was given.*save\(dir, state, step=N\)"):
+        flow.checkpoint.save(tmp_path, {"model": flow.nn.Linear(2, 2)})
+    assert not list(tmp_path.iterdir())
