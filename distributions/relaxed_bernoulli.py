@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
@@ -84,18 +84,19 @@ class RelaxedBernoulli(TransformedDistribution):
     @property
     def temperature(self) -> Tensor:
         """How far the numbers are from 0 and 1."""
-        return self._logits_of.temperature  # type: ignore[no-any-return]
+        return self._logits_of.temperature
 
     @property
     def logits(self) -> Tensor:
         """log(p / (1 - p))"""
-        return self._logits_of.logits  # type: ignore[no-any-return]
+        return self._logits_of.logits
 
     @property
     def probs(self) -> Tensor:
         """The probabilities of 1, if the temperature were 0."""
-        return self._logits_of.probs  # type: ignore[no-any-return]
+        return self._logits_of.probs
 
     @property
-    def _logits_of(self) -> Any:
+    def _logits_of(self) -> LogitRelaxedBernoulli:
+        assert isinstance(self.base_dist, LogitRelaxedBernoulli)
         return self.base_dist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from ..engine.tensor import Tensor, tensor_ops
 from . import constraints
@@ -81,18 +81,19 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     @property
     def temperature(self) -> Tensor:
         """How far the shares are from one-hot vectors."""
-        return self._log_of.temperature  # type: ignore[no-any-return]
+        return self._log_of.temperature
 
     @property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
-        return self._log_of.logits  # type: ignore[no-any-return]
+        return self._log_of.logits
 
     @property
     def probs(self) -> Tensor:
         """The probabilities of the categories, if the temperature were 0."""
-        return self._log_of.probs  # type: ignore[no-any-return]
+        return self._log_of.probs
 
     @property
-    def _log_of(self) -> Any:
+    def _log_of(self) -> ExpRelaxedCategorical:
+        assert isinstance(self.base_dist, ExpRelaxedCategorical)
         return self.base_dist

@@ -53,21 +53,15 @@ class ViewStep:
 class OpStep(ViewStep):
     """The step to output `index` of an op whose outputs are views."""
 
-    __slots__ = ("attrs", "call", "index", "op")
+    __slots__ = ("attrs", "call", "index", "multiple_views", "name", "op")
 
     def __init__(self, op: Op, call: Function, attrs: Attributes, index: int) -> None:
         self.op = op
         self.call = call
         self.attrs = attrs
         self.index = index
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.op.name
-
-    @property
-    def multiple_views(self) -> bool:  # type: ignore[override]
-        return self.op.multiple_views
+        self.name = op.name
+        self.multiple_views = op.multiple_views
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
         key = (self.call, self.attrs)

@@ -34,6 +34,10 @@ class Session:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.devices = Devices()
         self.jobs: dict[str, Job] = {}
         self.variables: dict[str, Variable] = {}
@@ -60,4 +64,4 @@ session = Session()
 
 def clear_default_session() -> None:
     """Forget all jobs, variables and device settings, as if the program began here."""
-    session.__init__()  # type: ignore[misc]
+    session.clear()

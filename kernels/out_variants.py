@@ -27,19 +27,22 @@ def _relu(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
 
 
 def _gelu(x: torch.Tensor, approximate: str, *, out: torch.Tensor) -> torch.Tensor:
-    return _aten.gelu.out(x, approximate=approximate, out=out)  # type: ignore[no-any-return]
+    y: torch.Tensor = _aten.gelu.out(x, approximate=approximate, out=out)
+    return y
 
 
 def _relu_backward(dy: torch.Tensor, y: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-    return _aten.threshold_backward.grad_input(dy, y, 0, grad_input=out)  # type: ignore[no-any-return]
+    dx: torch.Tensor = _aten.threshold_backward.grad_input(dy, y, 0, grad_input=out)
+    return dx
 
 
 def _gelu_backward(
     dy: torch.Tensor, x: torch.Tensor, approximate: str, *, out: torch.Tensor
 ) -> torch.Tensor:
-    return _aten.gelu_backward.grad_input(  # type: ignore[no-any-return]
+    dx: torch.Tensor = _aten.gelu_backward.grad_input(
         dy, x, approximate=approximate, grad_input=out
     )
+    return dx
 
 
 # Functions whose form with `out=` is another function, or takes other arguments.

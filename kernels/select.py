@@ -8,13 +8,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ..env import KERNELS
 from . import gpu
 from .scalar_expression import is_declared
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 _HERE = __package__ or "kernels"
 _POINTWISE = f"{gpu.__name__}.pointwise.pointwise_kernels"
 
@@ -29,7 +30,7 @@ def uses_triton(device_type: str) -> bool:
     return chosen == "triton" or (chosen == "auto" and device_type == "cuda")
 
 
-def pick(reference: Function, device_type: str) -> Function:
+def pick(reference: F, device_type: str) -> F:
     """The function to call for a torch reference on this device type.
 
     This is its Triton kernel if `uses_triton`, and the reference itself otherwise, or if there is
@@ -37,7 +38,7 @@ def pick(reference: Function, device_type: str) -> Function:
     """
     if not uses_triton(device_type):
         return reference
-    return _replayed_kernel(reference) or reference
+    return cast(F, _replayed_kernel(reference) or reference)
 
 
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:

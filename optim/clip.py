@@ -204,4 +204,4 @@ def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return pick(kernels.not_finite, parts[0].device.type)(parts)  # type: ignore[no-any-return]
+    return pick(kernels.not_finite, parts[0].device.type)(parts)

@@ -86,4 +86,4 @@ def powers(
 ) -> torch.Tensor:
     """Each part's norm, times `scale`, to the power norm_type."""
     number = on_device_of(scale, parts[0])
-    return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)  # type: ignore[no-any-return]
+    return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)

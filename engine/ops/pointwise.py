@@ -195,7 +195,8 @@ def _result_dtype(
         torch.ones((0,) if value else (), dtype=kind) if isinstance(kind, torch.dtype) else value
         for kind, value in kinds
     ]
-    return kernel(*stand_ins).dtype  # type: ignore[no-any-return]
+    result: torch.Tensor = kernel(*stand_ins)
+    return result.dtype
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -183,14 +183,20 @@ def randperm(
     if out is not None:
         return give_to(out, randperm(n, generator=generator, **made_for(out, layout)))
     layout["dtype"] = layout.get("dtype") or torch.int64
-
     return random_source("randperm", (n,), _permutation, generator, layout)
 
 
 def _permutation(
-    shape: Size, offset: Size, size: Size, *, device: torch.device, **draw: object
+    shape: Size,
+    offset: Size,
+    size: Size,
+    *,
+    seed: int,
+    call: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> torch.Tensor:
     """A part of a permutation. Every rank sorts all of it."""
     kernel = pick(random_kernels.randperm, device.type)
-    order: torch.Tensor = kernel(shape[0], device=device, **draw)
+    order = kernel(shape[0], seed=seed, call=call, dtype=dtype, device=device)
     return order[offset[0] : offset[0] + size[0]]
