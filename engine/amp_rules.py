@@ -75,7 +75,7 @@ _MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and s
 
 
 def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> torch.dtype | None:
-    """The dtype to which an op's float16, bfloat16 and float32 inputs are cast; None: as they are.
+    """The dtype to which an op's float16, bfloat16 and float32 inputs are cast; None: no cast.
 
     Ops in neither list run in the widest of their inputs' dtypes. A tensor without dims does not
     widen them, as in type promotion.

@@ -23,7 +23,7 @@ class AnomalyError(OnefoldRuntimeError):
 
 
 class _Anomalies(interpreter.Through):
-    """Looks at the result of every op and of every gradient."""
+    """Checks the result of every op and of every gradient."""
 
     def __init__(self, inner: interpreter.Interpreter | None) -> None:
         super().__init__(inner)
@@ -74,7 +74,7 @@ def _tensors(value: object) -> list[Tensor]:
 
 
 def _are_finite(args: tuple[object, ...]) -> bool:
-    """Whether an op was given tensors, and nothing that is not finite: then it made what is not."""
+    """Whether an op had tensor inputs, all of them finite: then it is the origin of what is not."""
     tensors = [tensor for arg in args for tensor in _tensors(arg)]
     given = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     numbers = [arg for arg in given if isinstance(arg, float)]  # a mask is filled with -inf
@@ -82,7 +82,7 @@ def _are_finite(args: tuple[object, ...]) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    """What a shard of this process holds: "nan", "infinite", or "" where all is finite."""
+    """ "nan" or "infinite" if a shard of this process has such values, else ""."""
     for shard in tensor.shards:
         if shard.is_floating_point() or shard.is_complex():
             finite = torch.isfinite(shard)
@@ -92,7 +92,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 class detect_anomaly:
-    """In the block, raise where an op, or its gradient, makes the first NaN or infinity.
+    """In the block, raise at the op, or gradient of an op, that produces the first NaN or infinity.
 
     The error, a RuntimeError, names the op and the line in the program; in backward also the line
     of the op whose gradient it is. With `check_nan=False` nothing is checked. Each op waits for its
@@ -119,7 +119,7 @@ class detect_anomaly:
 
 
 class set_detect_anomaly(detect_anomaly):
-    """Switch `detect_anomaly` on or off, at once; as a context it switches back."""
+    """Switch `detect_anomaly` on or off immediately; as a context manager it switches back."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(check_nan)
@@ -127,7 +127,7 @@ class set_detect_anomaly(detect_anomaly):
         _set(mode and check_nan)
 
     def __enter__(self) -> None:
-        """It is switched already."""
+        """Does nothing: the constructor has switched."""
 
 
 def is_anomaly_enabled() -> bool:

@@ -20,7 +20,7 @@ DeviceLike: TypeAlias = str | int | torch.device | PlacedDevice
 
 
 class Layout(TypedDict, total=False):
-    """Where a new tensor is made, as keywords: `def zeros_like(x, **layout: Unpack[Layout])`."""
+    """Where a new tensor is created, as keywords: `def zeros_like(x, **layout: Unpack[Layout])`."""
 
     device: DeviceLike | None
     placement: Placement | None
@@ -35,6 +35,6 @@ class TypedLayout(Layout, total=False):
 
 
 class SizedLayout(TypedLayout, total=False):
-    """The same for functions to which sizes are given one by one or as this keyword."""
+    """The same for functions that take sizes one by one or as the keyword `size`."""
 
     size: Dims

@@ -31,7 +31,7 @@ _DEFAULTS = {"cpu": torch.bfloat16, "cuda": torch.float16}
 
 
 class _LastCast(NamedTuple):
-    """The cast of the last tensor that is no parameter, and what that tensor was then."""
+    """The cast of the last tensor that is not a parameter, and the state of that tensor."""
 
     tensor: ref[Tensor]
     version: int
@@ -42,7 +42,7 @@ class _LastCast(NamedTuple):
 
 
 class Autocast(Through):
-    """Casts the inputs of each op as the rules say, then lets `inner` run it.
+    """Casts the inputs of each op by the rules, then runs it with `inner`.
 
     An op that runs others runs them as it calls them, as in a graph.
     """
@@ -67,7 +67,7 @@ class Autocast(Through):
             return call(*args)
 
     def _low_dtype(self, x: Meta) -> torch.dtype | None:
-        """The dtype that products want of what is made of `x`, if a kernel can write that too."""
+        """The dtype in which products read a result computed from `x`, if a kernel can write it."""
         if not self.caches or self.inner is not None or x.dtype is not torch.float32:
             return None
         return self.dtypes.get(x.device_type) if self.casts.uses_triton(x) else None
@@ -106,7 +106,7 @@ class Autocast(Through):
         return self._cast_of_result(x, dtype)
 
     def _cast_of_result(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The cast of a tensor that is no parameter, which several ops in a row may want."""
+        """The cast of a tensor that is not a parameter, which several ops in a row may need."""
         if (kept := low_copy(x, dtype)) is not None:
             return kept
         last = self._last
@@ -119,14 +119,14 @@ class Autocast(Through):
 def _with_low_copy(
     call: Callable[..., tuple[Tensor, ...]], count: int, args: tuple[Any, ...], dtype: torch.dtype
 ) -> Any:
-    """What an op of `count` outputs gives, with the cast that a product would make of the first."""
+    """The outputs of an op, together with the cast of the first that a product would make."""
     y, low, *others = call(*args, dtype)
     keep_low_copy(y, low)
     return y if count == 1 else (y, *others)
 
 
 class autocast:
-    """Matrix products run in `dtype` in the block, or in the function that this decorates.
+    """Run matrix products in `dtype` in the block, or in the decorated function.
 
     float32 parameters stay as they are; what needs it (sums, losses, exponentials) runs in float32.
     `engine/amp_rules.py` has the rules, which are those of a graph's `config.enable_amp`.
@@ -199,7 +199,7 @@ class autocast:
 
 
 def _below() -> Interpreter | None:
-    """What runs the ops once they are cast."""
+    """The interpreter that runs ops after their inputs are cast."""
     current = interpreter.get_current()
     return current.inner if isinstance(current, Autocast) else current
 
@@ -211,7 +211,7 @@ def is_observing(observer: Through) -> bool:
 
 @contextmanager
 def observing(observer: Through) -> Iterator[None]:
-    """Let an observer see the ops of the block, below autocast: a block of it may end inside."""
+    """Let an observer see the ops of the block, below autocast blocks, which may end inside."""
     observer.hand_on_to(_below())
     _observe_with(observer)
     try:

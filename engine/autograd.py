@@ -145,7 +145,7 @@ class _Backward:
             self.leaves.end()
 
     def accumulate_asked(self) -> None:
-        """Add the gradients that leaves were asked for to their `.grad`, with their hooks."""
+        """Add the requested gradients of leaves to their `.grad`, and run their hooks."""
         assert self.stop is not None
         with LeafCalls((), False) as calls:
             for edge, grad in self.stop.items():
@@ -201,7 +201,7 @@ class _Backward:
             self.leaves.visited(parents, grads)
 
     def wanted(self, parents: Iterable[Edge | None]) -> tuple[Edge | None, ...]:
-        """The parents through which the gradients asked for are reached; None for the others."""
+        """The parents that lead to requested gradients; None for the others."""
         assert self.stop is not None
         return tuple([p if p in self.through or p in self.stop else None for p in parents])
 
@@ -267,7 +267,7 @@ def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
 
 
 def _adds_in_place(total: Tensor, grad: Tensor) -> bool:
-    """Whether a gradient can be added into the memory of a sum that nothing else holds."""
+    """Whether a gradient can be added in place to a sum that nothing else refers to."""
     meta = total.meta
     return (
         grad.meta is meta
@@ -399,7 +399,7 @@ def backward_all(
 
 
 def _asked(inputs: Tensor | Sequence[Tensor] | None) -> dict[Edge, Tensor | None] | None:
-    """The edges of the inputs of a backward, where it has some; a leaf or not, they get a `.grad`.
+    """The edges of `inputs` of a backward call, which get a `.grad` whether they are leaves or not.
 
     Raises AutogradError for one that needs no gradient, and where `inputs` is empty.
     """
@@ -419,7 +419,7 @@ def _asked(inputs: Tensor | Sequence[Tensor] | None) -> dict[Edge, Tensor | None
 
 
 def _edges(inputs: Sequence[Tensor], what: str) -> dict[Edge, Tensor | None]:
-    """Where the gradients of these tensors arrive."""
+    """The edges at which the gradients of these tensors arrive."""
     stop: dict[Edge, Tensor | None] = {}
     for index, tensor in enumerate(inputs):
         if tensor.node is None:

@@ -31,7 +31,7 @@ class Context:
         self._materialize = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors (inputs, outputs or others) for backward, which reads `saved_tensors`."""
+        """Save tensors (inputs, outputs or others) for backward, which reads `saved_tensors`."""
         for tensor in tensors:
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise OnefoldTypeError(
@@ -43,7 +43,7 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors kept; raises AutogradError when one was changed in place since."""
+        """The saved tensors; raises AutogradError if one has been changed in place since."""
         found: list[Tensor | None] = []
         for index, saved in enumerate(self._saved):
             if isinstance(saved, Tensor) and saved.version > self._moment:
@@ -66,7 +66,7 @@ class Context:
         self._materialize = value
 
     def settle(self, args: Sequence[object], outputs: Sequence[Tensor]) -> None:
-        """After forward: leave saved outputs to the node, else the two would hold each other."""
+        """After forward: leave saved outputs to the node, to avoid a reference cycle."""
         inputs = {id(arg) for arg in args}
         places = {id(y): index for index, y in enumerate(outputs) if id(y) not in inputs}
         for index, saved in enumerate(self._saved):
@@ -78,7 +78,7 @@ class Context:
 
 
 class _Apply:
-    """A Function as the tape sees it."""
+    """A Function as an op on the tape."""
 
     def __init__(self, function: type[Function]) -> None:
         self.name = function.__name__
@@ -119,7 +119,7 @@ class _Apply:
 
 
 def _own(gradient: Tensor) -> Tensor:
-    """A gradient under a name of its own: a user's backward may return what others hold too."""
+    """A new tensor of the same gradient: a user's backward may return one used elsewhere."""
     duplicate = from_shards(gradient.shards, gradient.meta, gradient.node)
     gradient.shared = duplicate.shared = True
     return duplicate
@@ -154,7 +154,7 @@ _FROM_FUNCTION = _FromFunction()
 
 
 class _Once(Op):
-    """The gradient of a gradient that has none."""
+    """The gradient of a gradient that is not differentiable."""
 
     name = "once_differentiable"
 
@@ -195,7 +195,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _marked(gradient: object, edges: tuple[Edge, ...]) -> object:
-    """A gradient as made of these edges by what has no gradient."""
+    """A gradient that depends on these edges by a function that is not differentiable."""
     if not isinstance(gradient, Tensor):
         return gradient
     marked = _own(gradient)

@@ -17,7 +17,7 @@ LeafHook: TypeAlias = Callable[[Tensor], object]
 
 
 class Differentiable(Protocol):
-    """What a node needs of the op that made it."""
+    """The interface that a node requires of its op."""
 
     name: str
 
@@ -34,7 +34,7 @@ class Edge:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient kept here: always at a leaf, elsewhere after `retain_grad`."""
+        """The accumulated gradient: at every leaf, elsewhere after `retain_grad`."""
         return getattr(self, "_grad", None)  # unset in most: a node is made for every op
 
     @grad.setter
@@ -46,7 +46,7 @@ class Edge:
 
 
 class Leaf(Edge):
-    """The end of the tape at a tensor that requires grad: gradients add up here."""
+    """The end of the tape at a tensor that requires grad, where gradients accumulate."""
 
     __slots__ = ("cast_with", "grad", "hooks", "tensor")
 
@@ -61,7 +61,7 @@ class Leaf(Edge):
 
 
 class FrozenLeaf(Leaf):
-    """A leaf whose tensor requires no grad now: `.grad` and hooks stay, and nothing is added."""
+    """A leaf whose tensor no longer requires grad: keeps `.grad` and hooks, accumulates nothing."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class Node(Edge):
             self.pack()
 
     def pack(self) -> None:
-        """Give what is kept to the innermost pack hook."""
+        """Pass the saved tensors to the innermost pack hook."""
         assert self.args is not None
         self.args = PackedArgs([Packed(a) if isinstance(a, Tensor) else a for a in self.args])
         if self.out is not None:
@@ -126,7 +126,7 @@ saved_hooks = ThreadStack[tuple[Pack, Unpack]]("saved_tensors_hooks")
 
 
 class Packed:
-    """A saved tensor that a pack hook took, as it stands among a node's args."""
+    """A saved tensor that a pack hook has replaced, in the args of a node."""
 
     __slots__ = ("_edge", "_meta", "_packed", "_unpack")
 
@@ -137,7 +137,7 @@ class Packed:
         self._edge = tensor.node
 
     def tensor(self) -> Tensor:
-        """What the unpack hook gives, at the place on the tape that the saved tensor had."""
+        """The result of the unpack hook, with the place on the tape of the saved tensor."""
         found = self._unpack(self._packed)
         if not isinstance(found, Tensor):
             raise OnefoldTypeError(
@@ -152,7 +152,7 @@ class Packed:
 
 
 class PackedArgs(tuple[object, ...]):
-    """The args of a node whose saved tensors, its output too, were taken by a pack hook."""
+    """The args of a node whose saved tensors and output a pack hook has replaced."""
 
     __slots__ = ()
 
@@ -165,7 +165,7 @@ def _pack_out(out: Any, meta: Meta | tuple[Meta, ...]) -> Any:
 
 
 def unpack_out(out: Any) -> Any:
-    """The shards of a node's kept output (or outputs), of which it holds what a hook packed."""
+    """The shards of a node's saved output or outputs, unpacked."""
     if type(out) is tuple:
         return tuple([None if part is None else part.tensor().shards for part in out])
     return None if out is None else out.tensor().shards

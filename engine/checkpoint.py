@@ -34,7 +34,7 @@ class _Region:
         self.values: dict[int, Tensor] = {}
 
     def pack(self, tensor: Tensor) -> int:
-        """Instead of the tensor, keep its number."""
+        """Keep the number of the tensor instead of the tensor."""
         self.saved += 1
         return self.saved - 1
 

@@ -19,7 +19,7 @@ from .placement import Placement
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a `planning` block is about: the ranks 0 to `size - 1`, on hardware of some name."""
+    """The cluster of a `planning` block: ranks 0 to `size - 1`, on hardware of this name."""
 
     size: int
     hardware: str | Path | None = None
@@ -62,7 +62,7 @@ def planned() -> Cluster | None:
 
 @contextmanager
 def planning(size: int, hardware: str | Path | None = None) -> Iterator[Cluster]:
-    """A block in which a cluster of `size` ranks is described that need not exist.
+    """A block that plans for a cluster of `size` ranks, which need not exist.
 
     Modules, optimizers and inputs that are made there have shapes, dtypes and layouts but no data,
     so that they take no memory, whatever their size. Graphs compile, and say for any of the ranks

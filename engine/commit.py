@@ -58,7 +58,7 @@ def finish(writes: Iterable[Write]) -> None:
 
 @contextmanager
 def restored(*changes: Callable[[], object]) -> Iterator[None]:
-    """The block after which `changes` are made, whatever happens, once or twice.
+    """A block after which `changes` are made in any case, once or twice.
 
     >>> x = [0, 1]
     >>> with restored(lambda: x.__setitem__(0, 0)):
@@ -89,7 +89,7 @@ def together(writes: Iterable[Write]) -> Write:
 
 
 def each(function: Callable[..., object], *columns: Iterable[object]) -> Change:
-    """The change that calls a function written in C with the elements of columns, in turn; once.
+    """The change that calls a function written in C for each row of some columns.
 
     >>> from itertools import repeat
     >>> states = [{}, {}]

@@ -150,7 +150,7 @@ def global_to_global(
     check_meta: bool = False,
     copy: bool = False,
 ) -> Tensor:
-    """This global tensor on another placement or in another sbp; the value stays the same.
+    """This global tensor with another placement or sbp and the same value.
 
     What is left out is kept. The gradient comes back to this tensor's placement with sbp
     `grad_sbp`, else as it was produced. Collective over both placements.

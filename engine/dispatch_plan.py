@@ -106,7 +106,7 @@ def prepare(
 
 
 def failed(op: Op, error: Exception, args: Sequence[object]) -> OnefoldError:
-    """The error of one kernel call: what the kernel said, with the inputs and the line.
+    """The error of one kernel call: the kernel's message, with the inputs and the line.
 
     An error on global tensors is reported to the other ranks, whose data may be different.
     """

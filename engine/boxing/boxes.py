@@ -29,7 +29,7 @@ def intersect(one: Box, other: Box) -> Box:
 
 
 def hull(boxes: Iterable[Box]) -> Box:
-    """The smallest box around all of them that are not empty."""
+    """The smallest box that contains all non-empty boxes."""
     full = [box for box in boxes if volume(box)]
     starts = tuple(map(min, zip(*(box[0] for box in full), strict=True)))
     stops = [max(box[0][dim] + box[1][dim] for box in full) for dim in range(len(starts))]
@@ -46,7 +46,7 @@ def cut_out(region: Box, held: Box) -> Cut:
 
 
 def take(shard: torch.Tensor, cut: Cut) -> torch.Tensor:
-    """The part of a shard that a cut names, as a view; the shard itself if that is all."""
+    """The part of a shard that a cut selects, as a view; the shard itself if that is all of it."""
     for dim, start, length in cut:
         shard = shard.narrow(dim, start, length)
     return shard

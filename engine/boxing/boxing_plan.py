@@ -23,7 +23,7 @@ _SHOWN_RANKS = 64
 
 @dataclass(frozen=True, eq=False)
 class BoxingPlan:
-    """What `run` does to bring a tensor from layout `src` to layout `dst`; data, no device.
+    """The steps by which `run` moves a tensor from layout `src` to `dst`, as data without a device.
 
     `received(rank)` and `sent(rank)` are bytes, `time` modelled seconds, `print(plan)` a table.
     """
@@ -50,7 +50,7 @@ class BoxingPlan:
 
     @cached_property
     def arrival(self) -> Mark:
-        """What made tensors that are whole after it, for ranks to compare."""
+        """The origin of tensors that every rank holds whole afterwards, for ranks to compare."""
         return mark(f"to {self.dst!r}")
 
     def received(self, rank: int) -> int:

@@ -62,7 +62,7 @@ class BoxingStep:
         return tuple(flat[position] for position in positions)
 
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """All groups of ranks that communicate, each ordered, none twice."""
+        """All distinct groups of ranks that communicate, each ordered."""
         if self.local:
             return ()
         seen: dict[int, tuple[int, ...]] = {}
@@ -84,7 +84,7 @@ class BoxingStep:
         return 0, 0
 
     def collectives(self) -> tuple[Collective, ...]:
-        """What every group does, for the communication log."""
+        """The collective of each group, for the communication log."""
         found = []
         for group in self.groups():
             received, sent = zip(*map(self.traffic, group), strict=True)
@@ -116,7 +116,7 @@ class BoxingStep:
 
     @property
     def reduction(self) -> str | None:
-        """What joins addends in this step: "sum", "max", "min", or None."""
+        """The reduction of addends in this step: "sum", "max", "min", or None."""
         sbps = [self.before.nd_sbp[axis] for axis in self.axes]
         return next((sbp.reduction for sbp in sbps if sbp.is_partial), None)
 
@@ -129,7 +129,7 @@ class Local(BoxingStep):
 
     @cached_property
     def fill(self) -> str | None:
-        """The reduction whose identity stands where a rank holds nothing; None for slices."""
+        """The reduction whose identity fills what a rank does not hold; None for slices."""
         pairs = zip(self.before.nd_sbp, self.after.nd_sbp, strict=True)
         return next(
             (new.reduction for old, new in pairs if new.is_partial and new is not old), None
@@ -153,7 +153,7 @@ class Local(BoxingStep):
 
 
 class AllReduce(BoxingStep):
-    """Partial values of a group are joined; every rank of it gets the result."""
+    """Partial values of a group are reduced; every rank of it gets the result."""
 
     kind = "all_reduce"
 
@@ -170,7 +170,7 @@ class AllReduce(BoxingStep):
 
 
 class AllGather(BoxingStep):
-    """The shards of a group are joined; every rank of it gets all of them."""
+    """The shards of a group are concatenated; every rank of it gets the result."""
 
     kind = "all_gather"
     new_memory = True
@@ -258,5 +258,5 @@ class Copy(BoxingStep):
 
 
 def title(step: BoxingStep) -> str:
-    """The layouts a step goes between, for tables."""
+    """The layouts before and after a step, for tables."""
     return f"{short(step.before.nd_sbp)} -> {short(step.after.nd_sbp)}"

@@ -13,7 +13,7 @@ Values = dict[int, torch.Tensor]  # the shards of the ranks that this process ow
 
 
 def reduce(addends: Sequence[torch.Tensor], reduction: str) -> torch.Tensor:
-    """Addends joined in the given order, so that every rank and world gets the same bits.
+    """Addends reduced in the given order, so that every rank and world gets the same bits.
 
     Half-precision sums of three or more are accumulated in float32 and rounded once. New
     memory, unless there is one addend only.
@@ -41,7 +41,7 @@ def reduce(addends: Sequence[torch.Tensor], reduction: str) -> torch.Tensor:
 def identity(
     shape: Sequence[int], reduction: str, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """A tensor that changes nothing under "sum", "max" or "min"."""
+    """The identity element of "sum", "max" or "min" as a tensor."""
     if reduction == "sum":
         return torch.zeros(shape, dtype=dtype, device=device)
     lowest = reduction == "max"
@@ -57,7 +57,7 @@ def identity(
 
 
 class Layout:
-    """How pieces that lie at `regions` make up the shard `box`; worked out once, used often.
+    """How the pieces at `regions` form the shard `box`; computed once, used often.
 
     What the pieces leave open becomes the identity of the reduction `fill`.
     """
@@ -85,13 +85,13 @@ class Layout:
 
     @property
     def whole(self) -> bool:
-        """Whether one piece is everything, so that the result is that piece itself."""
+        """Whether a single piece is the whole shard, and so is the result."""
         return self._whole >= 0
 
     def build(
         self, pieces: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """The shard made of the pieces, which are in the order of the regions."""
+        """The shard assembled from the pieces, which are in the order of the regions."""
         if self._whole >= 0:
             return pieces[self._whole]
         if self._dim >= 0:
@@ -108,7 +108,7 @@ class Layout:
     def gathered(
         self, pieces: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """`build` of pieces that nobody else has: no copy where they lie in place already."""
+        """`build` from pieces that are not used elsewhere: no copy if they are in place already."""
         row = [pieces[i] for i in self._full] if self._dim == 0 else []
         if row and _are_adjacent(row):
             return row[0].as_strided(self.box[1], row[0].stride())
@@ -116,7 +116,7 @@ class Layout:
 
 
 def _are_adjacent(pieces: Sequence[torch.Tensor]) -> bool:
-    """Whether the pieces lie one after the other in one memory, as what was gathered may."""
+    """Whether the pieces are adjacent in one block of memory, as gathered ones may be."""
     storage, end = pieces[0].untyped_storage().data_ptr(), pieces[0].data_ptr()
     for piece in pieces:
         if (

@@ -31,7 +31,7 @@ def cross_steps(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
 
 
 def _plain(meta: Meta) -> Meta:
-    """The layout with every partial axis of one rank called broadcast, which it also is."""
+    """The layout with broadcast in place of partial along axes of one rank, which is the same."""
     nd_sbp = tuple(
         broadcast if size == 1 and sbp.is_partial else sbp
         for sbp, size in zip(meta.nd_sbp, meta.global_placement.shape, strict=True)
@@ -40,7 +40,7 @@ def _plain(meta: Meta) -> Meta:
 
 
 def _ways(src: Meta, dst: Meta) -> list[tuple[BoxingStep, ...]]:
-    """Candidates, the one with the fewest messages last."""
+    """The candidate plans, the one with the fewest messages last."""
     whole = Route(src, dst)
     if whole.kept:
         return [(whole,)]
@@ -66,7 +66,7 @@ def _kinds(meta: Meta) -> int:
 
 
 def _spread(meta: Meta) -> Meta | None:
-    """The layout with all partial and broadcast axes split, the longest dims first.
+    """The layout with partial and broadcast axes split, the longest dims first.
 
     None when no dim is long enough or can be split further without moving other splits.
     """

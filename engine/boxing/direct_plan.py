@@ -109,7 +109,7 @@ def _boxes(mesh: tuple[int, ...], state: NdSbp, dims: Sequence[int]) -> tuple[_I
 
 
 def route(problem: Problem) -> tuple[Edge, ...] | None:
-    """Message by message; None where that would be too many of them."""
+    """A plan of single messages; None if there would be too many."""
     src, dst, mesh = problem.src, problem.dst, problem.mesh
     dims = _dims(problem)
     kinds = {sbp.kind for sbp in (*src, *dst) if sbp.is_partial}
@@ -141,7 +141,7 @@ def route(problem: Problem) -> tuple[Edge, ...] | None:
 
 
 def _cells(problem: Problem, dims: Sequence[int]) -> int:
-    """How many regions differ in their holders or takers, at most."""
+    """An upper bound of the number of regions that differ in their holders or takers."""
     count = 1
     for dim in dims:
         old, new = (

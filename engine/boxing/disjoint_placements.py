@@ -50,7 +50,7 @@ class DisjointBoxing:
         return virtual_steps.prepare(self.route)
 
     def carry(self, shards: Shards, op: str) -> Shards:
-        """The shards between the source and `arrive`, from the source's."""
+        """The shards to pass to `arrive`, from the source's shards."""
         value = run(self.before, shards, op)
         log(self.route, op)
         sources = dict(zip(self.route.placement.flat_ranks, value, strict=True))
@@ -58,7 +58,7 @@ class DisjointBoxing:
         return tuple([moved[rank] for rank in self.route.target.flat_ranks])
 
     def arrive(self, shards: Shards, op: str) -> Shards:
-        """The target's shards from those that `carry` or `receive` gave."""
+        """The target's shards, from the result of `carry` or `receive`."""
         return run(self.after, shards, op)
 
     # One process owns one rank.
@@ -72,12 +72,12 @@ class DisjointBoxing:
             return post(self._end(rank).outgoing(shard), [])
 
     def expect(self, rank: int, op: str) -> Posted:
-        """Post what one of the target's ranks will receive."""
+        """Post the receives of one of the target's ranks."""
         with current_op.named(op):
             return post([], self._end(rank).expected())
 
     def receive(self, rank: int, posted: Posted, op: str) -> Shards:
-        """Wait for what was expected; the shards for `arrive`."""
+        """Wait for the posted receives; returns the shards for `arrive`."""
         log(self.route, op)
         with current_op.named(op):
             shard = self._end(rank).finish(None, posted.wait())

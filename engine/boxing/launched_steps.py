@@ -40,7 +40,7 @@ def prepare(step: BoxingStep, rank: int) -> Apply:
 
 
 def prepare_begin(step: BoxingStep, rank: int, consumes: bool = False) -> Begin | None:
-    """A function that starts a step and gives what ends it; None for a step that is done at once.
+    """A function that starts a step and returns one that ends it; None for synchronous steps.
 
     What it is given must not change before the end; with `consumes` the step may overwrite it.
     """
@@ -76,7 +76,7 @@ def _copy(step: Copy, rank: int) -> Apply:
 
 
 def overwrites(step: BoxingStep, rank: int, shard: torch.Tensor) -> bool:
-    """Whether a step that consumes `shard` leaves its result in that memory. May be a fake tensor.
+    """Whether a step that consumes `shard`, which may be fake, leaves its result in its memory.
 
     Only asked where ranks are processes.
     """
@@ -88,7 +88,7 @@ def overwrites(step: BoxingStep, rank: int, shard: torch.Tensor) -> bool:
 
 
 def _at_once(step: AllReduce, rank: int) -> bool:
-    """Whether the back end's own all_reduce gives the bits that are asked for."""
+    """Whether the all_reduce of the back end gives the required bits."""
     dtype = step.before.dtype
     exact = not (dtype.is_floating_point or dtype.is_complex)
     here = world()

@@ -88,7 +88,7 @@ def load(moves: Sequence[Move]) -> tuple[int, int, int]:
 
 
 def assign(held: Sequence[Held], needed: Sequence[Needed]) -> tuple[Part, ...]:
-    """Parts that build every needed box from the held ones; the same list on every process.
+    """The parts of which every needed box is assembled; the same list on every process.
 
     A rank takes what it holds from itself. Other sources are balanced over the replicas. Where
     more ranks need a region than hold it, each of them gets a share and passes it on to the
@@ -136,7 +136,7 @@ def _pick(holders: Sequence[int], wanting: int, size: int, sent: dict[int, int])
 
 
 def _share(cells: Sequence[_Cell], owners: Sequence[int]) -> Iterator[tuple[_Cell, Box, int]]:
-    """The cells dealt to the owners in equal volumes; a cell is cut along its longest dim."""
+    """The cells distributed over the owners in equal volumes, cut along their longest dims."""
     total = sum(prod(cell.box[1]) for cell in cells)
     turn, done, count = 0, 0, len(owners)
     for cell in cells:

@@ -74,7 +74,7 @@ def find_path(
 
 
 def _spare(src: NdSbp, dst: NdSbp, ndim: int) -> Sbp | None:
-    """A split to reduce one kind of partial to, before it is filled up to become another kind."""
+    """A split to which a partial is reduced, before it is filled to become another kind of partial."""
     used = {sbp.dim for sbp in (*src, *dst)}
     return next((split(dim) for dim in range(ndim) if dim not in used), None)
 
@@ -101,7 +101,7 @@ def active_axes(src: NdSbp, dst: NdSbp) -> tuple[int, ...]:
 
 
 def solve(problem: Problem) -> tuple[Edge, ...]:
-    """The best of the paths of collectives, one direct exchange, and messages."""
+    """The cheapest of a path of collectives, one direct exchange, and messages."""
     best = shortest(problem)
     if len(problem.mesh) == 1:
         return best
@@ -116,7 +116,7 @@ def solve(problem: Problem) -> tuple[Edge, ...]:
 
 
 def price(problem: Problem, path: Sequence[Edge]) -> tuple[float, int]:
-    """What paths are compared by: time of the busiest ranks and bytes of all; number of steps."""
+    """The key by which paths are compared: time of the busiest ranks, bytes of all, steps."""
     nbytes = float(sum(edge.bytes for edge in path)) * problem.unit
     time = sum(edge.time for edge in path)
     return time + _BYTES_WEIGHT * nbytes * problem.link.byte, len(path)
@@ -180,7 +180,7 @@ def _choices(problem: Problem, axis: int) -> tuple[Sbp, ...]:
 
 
 def _tidy(path: Sequence[Edge]) -> list[Edge]:
-    """The path with neighbouring local steps of one kind made one."""
+    """The path with adjacent local steps of one kind merged."""
     out: list[Edge] = []
     for edge in path:
         filled = {edge.after[a] for a in edge.axes if edge.after[a].is_partial}

@@ -14,7 +14,7 @@ from .route_step import Route
 
 
 class RouteEnd:
-    """The messages of one rank in a route, and what it makes of those that arrive.
+    """The messages of one rank in a route, and the shard that it assembles from them.
 
     In the first round sources send addends to owners, which sum them; in the second, owners send
     results to takers. Where `straight`, the placements are disjoint, and a part that a rank of the
@@ -58,7 +58,7 @@ class RouteEnd:
         self._device = route.placement.device(rank)
 
     def run(self, shard: torch.Tensor | None) -> torch.Tensor | None:
-        """The shard after the route, from the one before it; None where the rank has none."""
+        """The shard after the route, from the one before it; None if the rank has none."""
         outgoing = self.outgoing(shard)
         arrived = transfer(outgoing, self.expected()) if outgoing or self._arriving else []
         return self.finish(shard, arrived)
@@ -74,7 +74,7 @@ class RouteEnd:
     def finish(
         self, shard: torch.Tensor | None, arrived: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        """The shard after the route, from what arrived, after passing on what others need."""
+        """Pass on what other ranks need, and return the shard after the route."""
         made = []
         for addends, _ in self._own:
             values = [arrived[a] if isinstance(a, int) else _cut(shard, a) for a in addends]

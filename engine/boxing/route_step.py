@@ -13,7 +13,7 @@ from .message_routing import Held, Move, Needed, Part, assign, gather_moves, loa
 
 
 class Route(BoxingStep):
-    """Messages between ranks: addends to owners that sum them, then results to those who need.
+    """Messages between ranks: addends to owners, which sum them, then results to the takers.
 
     Goes between any two layouts, on one placement (`axes`: those that change) or between two.
     """
@@ -48,7 +48,7 @@ class Route(BoxingStep):
 
     @cached_property
     def fill(self) -> str | None:
-        """The reduction whose identity stands where a rank gets nothing."""
+        """The reduction whose identity fills what a rank does not receive."""
         return _reduction(self.after.nd_sbp, {axis for _, axis in self.kept})
 
     @cached_property
@@ -56,7 +56,7 @@ class Route(BoxingStep):
         return _reduction(self.before.nd_sbp, {axis for axis, _ in self.kept})
 
     def parts(self, rank: int) -> tuple[Part, ...]:
-        """What the ranks of this rank's group do, in one order for all of them."""
+        """The parts that the ranks of this rank's group sum and send, in one order for all."""
         group = self.group(rank)
         found: tuple[Part, ...] | None = self.memo.get(group[0])
         if found is None:

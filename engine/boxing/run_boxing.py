@@ -67,7 +67,7 @@ def _watched(program: Callable[[Shards], R], shards: Shards, op: str) -> R:
 def start(
     plan: BoxingPlan, shards: Shards, op: str = "boxing", consumes: bool = False
 ) -> Callable[[], Shards]:
-    """Start what `run` does; what is returned waits for it and gives the shards of `plan.dst`.
+    """Start what `run` does; returns a function that waits and gives the shards of `plan.dst`.
 
     All ranks of the world that own shards of either layout start their plans in one order, and
     end them in one order. `shards` must not change before the end; with `consumes` they are not
@@ -104,7 +104,7 @@ def start(
 
 
 def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
-    """What `program` makes, after the ranks have compared what made the shards."""
+    """The result of `program`, after the ranks have compared the origins of the shards."""
     current_op.origin = origins.state.program or origins.origin(shards)
     try:
         return _arrived(plan, shards, program(shards))
@@ -126,7 +126,7 @@ def _arrived(plan: BoxingPlan, shards: Shards, made: Shards) -> Shards:
 def _in_two(
     plan: BoxingPlan, rank: int, consumes: bool
 ) -> Callable[[Shards], Callable[[], Shards]]:
-    """The plan up to where it waits first, and the rest."""
+    """The plan up to its first wait, and the rest."""
     at = next((i for i, step in enumerate(plan.steps) if not step.local), 0)
     before = [launched_steps.prepare(step, rank) for step in plan.steps[:at]]
     waited = launched_steps.prepare_begin(plan.steps[at], rank, consumes and at == 0)

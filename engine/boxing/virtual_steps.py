@@ -83,7 +83,7 @@ def _all_gather(step: AllGather) -> Apply:
 
 
 def _exchange(step: Exchange) -> Apply:
-    """The group's regions joined once, and each rank's shard cut out of that.
+    """Join the regions of a group once, and cut the shard of each rank out of the result.
 
     Where the regions of a group do not make up a box, every rank's shard is joined on its own.
     """
@@ -113,7 +113,7 @@ def _group_wise(
     combine: Callable[[Group, Sequence[torch.Tensor]], torch.Tensor],
     cuts: dict[int, Cut] | None = None,
 ) -> Apply:
-    """One tensor of the box of a group, made of its shards, and what each rank cuts out of it."""
+    """Combine the shards of each group to one tensor, out of which each rank cuts its shard."""
     devices = {rank: step.placement.device(rank) for rank in step.ranks}
     mixed = len(set(devices.values())) > 1
 
