@@ -120,7 +120,7 @@ def _spread_of(
     function: Callable[..., Tensor], x: Tensor, dim: Dims, correction: float, keepdim: bool
 ) -> Tensor:
     if x.numel() == 0:  # torch warns even where a shard has no result at all
-        nothing = torch.sum(x, dim, keepdim)
+        nothing = torch.sum(x.real, dim, keepdim)
         if nothing.numel() == 0:
             return nothing
     return function(x, dim, correction=correction, keepdim=keepdim)

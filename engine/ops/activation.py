@@ -21,7 +21,7 @@ from .elementwise import (
     with_settings,
 )
 from .like import constant_like
-from .pointwise import INCREASING, register_elementwise
+from .pointwise import INCREASING, conj_of, register_elementwise
 from .unary import abs, exp, expm1, log1p, reciprocal, square
 from .where import clamp, clamp_max, clamp_min, where
 
@@ -147,7 +147,7 @@ def softsign(input: Tensor) -> Tensor:
     return input / (abs(input) + 1)
 
 
-@elementwise(gradient=lambda dy, input: mul(dy, square(tanh(input))))
+@elementwise(gradient=lambda dy, input: mul(dy, conj_of(square(tanh(input)))))
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)"""
     return input - tanh(input)

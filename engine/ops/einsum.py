@@ -20,6 +20,7 @@ from ..tensor import Tensor
 from .arithmetic import mul
 from .dims import diagonal, permute, squeeze
 from .matmul import dot
+from .pointwise import conj_of
 from .reduce import sum
 from .result_shapes import alike, contracted
 
@@ -60,8 +61,8 @@ class Contraction(Op):
     ) -> Gradients:
         terms, out = attrs.equation.split("->")
         of_a, of_b = terms.split(",")
-        da = needs[0] and _contraction(dy, b, f"{out},{of_b}->{of_a}")
-        return da, needs[1] and _contraction(dy, a, f"{out},{of_a}->{of_b}")
+        da = needs[0] and _contraction(dy, conj_of(b), f"{out},{of_b}->{of_a}")
+        return da, needs[1] and _contraction(dy, conj_of(a), f"{out},{of_a}->{of_b}")
 
 
 _contraction = binary(Contraction())
@@ -237,10 +238,10 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The dot product of two vectors of real numbers, like `dot`.
+    """The dot product of two vectors, the first of them conjugated.
 
     Example: `vdot(x, x)` is the squared length of x.
     """
     if out is not None:
         return give_to(out, vdot(input, other))
-    return dot(input, other)
+    return dot(conj_of(input), other)

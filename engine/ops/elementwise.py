@@ -28,6 +28,7 @@ from .pointwise import (
     NumberPredicate,
     Operand,
     as_operands,
+    conj_of,
     register_elementwise,
 )
 from .reduce import sum_to, without_partials
@@ -302,7 +303,7 @@ def gradient_kernel(
             if flat:
                 return constant_like(at, 0)
             if second is not None:
-                return ddx * dy * second(at, *settings)
+                return conj_of(ddx) * dy * conj_of(second(at, *settings))
             own = clone(at)  # by which nothing else depends on it, as `dy` may
             grad: Tensor
             _, grad = gradient_of(lambda x: function(dy, x, *settings), own, ddx, create_graph=True)
@@ -319,7 +320,7 @@ def gradient_kernel(
 def gradient_op(
     name: str, kernel: Kernel, of_slope: Gradient, takes: Callable[P, tuple[object, ...]]
 ) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
-    """The op (dy, at, *settings) -> dy * slope(at), where `at` is x or y.
+    """The op (dy, at, *settings) -> dy * slope(at), conjugated if complex; `at` is x or y.
 
     `of_slope(ddx, dy, at, *settings)` is the gradient for `at`, and `takes` makes the settings.
     """
@@ -327,7 +328,7 @@ def gradient_op(
     def vjp(
         needs: Needs, ddx: Tensor, dx: Meta, dy: Tensor, at: Tensor, settings: Sequence[object] = ()
     ) -> Gradients:
-        for_dy = needs[0] and entry(ddx, at, *settings)
+        for_dy = needs[0] and entry(ddx, conj_of(at), *settings)
         return for_dy, needs[1] and of_slope(ddx, dy, at, *settings)
 
     op = Elementwise(name, kernel, vjp, linear="0").taking(takes)

@@ -135,10 +135,10 @@ def _pair(
     """A function of two tensors of torch, with its derivatives as functions of (y, a, b)."""
 
     def for_a(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return mul(dy, slope_a(y, a, b))
+        return mul(dy, conj_of(slope_a(y, a, b)))
 
     def for_b(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return mul(dy, slope_b(y, a, b))
+        return mul(dy, conj_of(slope_b(y, a, b)))
 
     op = derived(kernel.__name__, kernel, (for_a, for_b), ("a", "b"))
     return register_elementwise(binary(op, out=True))

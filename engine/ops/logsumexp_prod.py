@@ -29,7 +29,7 @@ from .reduce import (
 )
 from .result_shapes import COMMON, FLOATS, reduced, summed
 from .scan import product_of_others
-from .unary import exp, isinf, isnan, log, logical_not
+from .unary import exp, isinf, isnan, log, logical_not, real
 from .view import view
 from .where import where
 
@@ -53,7 +53,7 @@ class LogSumExp(Reduction):
             return cast(self.over_split(widened(x), dim, keepdim), x.dtype)
         if count_along(x.meta, dim) == 0:
             return log(sum(exp(x), dim, keepdim))
-        top = without_partials(amax(frozen(x), dim, True))
+        top = without_partials(amax(real(frozen(x)), dim, True))
         top = where(isinf(top), 0.0, top)
         total = log(sum(exp(sub(x, top)), dim, keepdim))
         return add(total, top if keepdim else sum(top, dim))

@@ -280,4 +280,6 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     shape = as_shape(normalized_shape, "rms_norm")
+    if input.dtype.is_complex:
+        return _norm_parts(False, input, weight, None, shape, eps)
     return rms_norm_plain(input, weight, None, shape, eps)

@@ -281,3 +281,11 @@ def test_a_partial_extremum_is_negated(name, dtype):
         x = make_global(value, flow.placement("cpu", range(ranks)), parse("(S0)"))
         found = value_of(names.neg(getattr(names, name)(x, 0)))
         assert found.tolist() == torch.neg(getattr(torch, name)(value, 0)).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:var..:UserWarning")
+def test_the_variance_of_no_complex_numbers_is_real():
+    value = torch.zeros(3, 0, dtype=torch.complex128)
+    x = make_global(value, flow.placement("cpu", [0, 1]), parse("(S0)"))
+    assert value_of(names.var(names.reshape(x, (0, 3)), 1)).dtype is torch.float64
+    assert value_of(names.var(x[:0], 1)).dtype is torch.float64

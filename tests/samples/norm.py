@@ -53,6 +53,7 @@ SAMPLES = [
     Sample("rms_norm", (T(5, 7), (7,)), {"eps": 1e-3}),
     Sample("rms_norm", (T(4, 3, 6), (3, 6), T(3, 6))),
     Sample("rms_norm", (T(6), (6,), T(6))),
+    Sample("rms_norm", (T(5, 3, dtype=torch.complex128), (3,), T(3, dtype=torch.complex128), 0.1)),
     Sample("rms_norm", (T(6, 4, dtype=torch.float32), (4,), T(4, dtype=torch.float32)), tol=1e-5),
     low(LAYER_NORM, torch_layer_norm, T(4), None),
     low(LAYER_NORM, torch_layer_norm, T(4), T(4)),

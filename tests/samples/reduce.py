@@ -179,6 +179,7 @@ MOMENTS = [
     Sample("norm", (T(5, 3),), {"p": 1, "dim": 0}),
     Sample("norm", (T(5, 3),), {"p": "fro", "dim": (0, 1)}),
     Sample("logsumexp", (T(6, 4), 0)),
+    Sample("logsumexp", (T(6, 4, dtype=C), 0)),
     Sample("logsumexp", (T(5, 3), 1, True)),
     Sample("logsumexp", (T(6, 4, 3), (0, 2))),
     Sample("logsumexp", (T(6, 4, 3), (0, 2), True)),
