@@ -20,6 +20,7 @@ from ..engine.tensor import Tensor, from_shards
 from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture, Read
+from .changed_inputs import keep_changed
 from .debug_log import Debug
 from .garbage import uncollected
 from .graph_config import GraphConfig, GraphModule
@@ -180,9 +181,9 @@ def compile_graph(
     def captured() -> tuple[Program, object]:
         cut = micro_metas(metas, micro_batches, whole)
         with zero.captured_whole():
-            program, returned = _capture(build, given, cut, state)
+            program, returned = _capture(build, given, cut, state, whole)
             if micro_batches > 1 and program.draws:
-                of_batch, _ = _capture(build, given, metas, state)
+                of_batch, _ = _capture(build, given, metas, state, whole)
                 place_draws(program, of_batch, micro_batches)
         return program, returned
 
@@ -217,7 +218,7 @@ def compile_graph(
 
 
 def _capture(
-    build: Build, given: Given, metas: Sequence[Meta], state: State
+    build: Build, given: Given, metas: Sequence[Meta], state: State, whole: frozenset[int]
 ) -> tuple[Program, object]:
     if interpreter.capturing():
         raise nested()
@@ -226,21 +227,19 @@ def _capture(
     )
     tensors = {id(tensor): tensor for tensor in (*state.tensors.values(), *state.trained)}
     before = [(tensor, tensor.grad) for tensor in tensors.values()]
-    remaining = iter(enumerate(metas))
-
-    def captured(_: Tensor) -> Tensor:
-        index, meta = next(remaining)
-        return capture.input(meta, f"input.{index}")
+    inputs = [capture.input(meta, f"input.{index}") for index, meta in enumerate(metas)]
+    remaining = iter(inputs)
 
     with restored(capture.undo, partial(_set_gradients, before)):
         _set_gradients((tensor, None) for tensor, _ in before)
-        args, kwargs = tree_map_checked(given, captured, "an input")
+        args, kwargs = tree_map_checked(given, lambda _: next(remaining), "an input")
         with record_draws() as draws, interpreter.using(capture), enable_grad():
             result = build(*args, **kwargs)
             capture.program.draws = Draws(draws)
         program = capture.program
         returned = tree_leaves(result, "the result of build()")
         program.outputs = [capture.value_of(x) for x in returned if _clipping(x) is None]
+        keep_changed(capture, inputs, whole)
         _record_gradients(capture, tensors.values(), state.trained)
         capture.finish()
     return program, tree_map_checked(

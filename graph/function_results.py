@@ -15,6 +15,7 @@ from ..engine.autograd_tape import Edge, Leaf
 from ..engine.tensor import Tensor
 from ..engine.views import ViewStep, base_of, link, stand_in
 from ..errors import OnefoldRuntimeError
+from .changed_inputs import has_relative, root_of
 from .function_capture import FunctionCapture
 from .ir import Value, value_in
 from .pytree import tree_map
@@ -87,7 +88,7 @@ class FunctionResults:
         self.changes = self._find_changes(arguments)
         leaves: dict[int, Tensor] = {}
         tree_map(returned, lambda x: leaves.setdefault(id(x), x))
-        self._roots = Counter(id(_root(x)) for x in leaves.values())
+        self._roots = Counter(id(root_of(x)) for x in leaves.values())
         self.places = {key: self._place(x) for key, x in leaves.items()}
         self.returned = returned
         self._held = leaves  # so that no other tensor has their identities
@@ -195,14 +196,12 @@ class FunctionResults:
         The program does not know which arguments are views of each other.
         """
         for change in self.changes:
-            changed = tensor_at(change.at, inputs)
             others = inputs if isinstance(change.at, Tensor) else [*inputs, *self._outside]
-            for other in others:
-                if other is not changed and _root(other) is _root(changed):
-                    raise OnefoldRuntimeError(
-                        "a compiled function changes a tensor in place that is a view of another "
-                        "argument, or its base; call the function itself, or pass a clone()"
-                    )
+            if has_relative(tensor_at(change.at, inputs), others):
+                raise OnefoldRuntimeError(
+                    "a compiled function changes a tensor in place that is a view of another "
+                    "argument, or its base; call the function itself, or pass a clone()"
+                )
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:
         """What a call gives, of its arguments and the outputs of the program."""
@@ -221,9 +220,3 @@ def tensor_at(place: Place, inputs: Sequence[Tensor], made: Sequence[Tensor] = (
     if isinstance(place, Made):
         return made[place.index]
     return inputs[place] if isinstance(place, int) else place
-
-
-def _root(x: Tensor) -> Tensor:
-    while (base := base_of(x)) is not None:
-        x = base
-    return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from ..distributed.world import shortened
 from ..engine.autograd_tape import Edge
@@ -204,6 +204,13 @@ class Clipping:
         )
 
 
+class InputAssign(NamedTuple):
+    """An input that is changed in place, and the output that is its new value."""
+
+    input: int
+    output: int
+
+
 @dataclass(slots=True)
 class Program:
     """What one call of a graph computes. `steps` are in an order in which they can run."""
@@ -213,6 +220,7 @@ class Program:
     steps: list[ProgramStep] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
+    input_assigns: list[InputAssign] = field(default_factory=list)  # likewise, of inputs
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
     clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
     states: list[Value] = field(default_factory=list)  # what the optimizers keep
@@ -285,6 +293,10 @@ class Program:
                 lines.append(f"# {part}")
             lines.append(show(step))
         lines += [f"assign {variable.value!r} = {value!r}" for variable, value in self.assigns]
+        lines += [
+            f"assign {self.inputs[given]!r} = {self.outputs[made]!r}"
+            for given, made in self.input_assigns
+        ]
         lines += [f"gradient of {v.value!r}: {value!r}" for v, value in self.gradients]
         lines.append(f"return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)

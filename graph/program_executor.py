@@ -45,6 +45,7 @@ class Executor(ABC):
         self.inputs = self.places.all_of(program.inputs)
         self.outputs = [(place(value), value.meta) for value in end.outputs]
         self.assigns = [(v.tensor, place(value)) for v, value in end.assigns]
+        self._input_assigns = end.input_assigns
         self._copies = end.copies
         self._micro_batches = micro_batches
         self._written = [variable.tensor for variable in end.written()]
@@ -102,12 +103,22 @@ class Executor(ABC):
         for place, tensor, _ in self.variables:
             places[place] = tensor.shards
         writes = self.compute(places, given)
+        if self._input_assigns:  # first: a view that cannot be written is an error
+            writes.appendleft(partial(self._assign_inputs, places, inputs))
         writes.append(partial(self._assign, places))
         writes.extend(last)
         finish(writes)
         for copy in self._copies:
             copy.note()
         return [_shared(places[place], meta) for place, meta in self.outputs]
+
+    def _assign_inputs(self, places: Filled, inputs: Sequence[Tensor]) -> Iterable[Change]:
+        """Let inputs be what the run left them."""
+        for given, made in self._input_assigns:
+            place, meta = self.outputs[made]
+            if places[place]:  # else of a stage on other ranks
+                take(inputs[given], _shared(places[place], meta))
+        return ()
 
     def _assign(self, places: Filled) -> Iterable[Change]:
         """Let tensors and generators be what the run left them, and the tape, views know of it."""

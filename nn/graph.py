@@ -22,6 +22,7 @@ from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..graph.changed_inputs import check_changed
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
@@ -190,6 +191,8 @@ class Graph:
         compiled = self._find(args, kwargs, inputs)
         if world().planned:
             return compiled.arrange(compiled.blank_outputs())
+        if compiled.program.input_assigns:
+            check_changed(self.name, compiled.program, inputs)
         last = [self._count_step] if self._optimizers else []
         run: Callable[..., list[Tensor]] = compiled.executable.run
         if origins.state.on:
