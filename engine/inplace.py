@@ -42,13 +42,10 @@ def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> T
     return assign(self, result, f"{name}_")
 
 
-def set_result(self: Tensor, result: Tensor, what: str) -> None:
+def set_result(self: Tensor, result: Tensor, what: str) -> Tensor:
     """`self` takes a result of its shape and dtype; raises as `assign_result` does."""
     check_change(self, what)
-    if result.meta is self.meta:
-        replace(self, result)
-    else:
-        assign(self, result, what)
+    return replace(self, result) if result.meta is self.meta else assign(self, result, what)
 
 
 def replace(self: Tensor, result: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from ..engine.generated import function
-from ..engine.inplace import copy_
+from ..engine.inplace import set_result
 from ..engine.names import all_names
 from ..engine.tensor import Tensor
 from ..engine.views import snapshot
@@ -80,11 +80,12 @@ def _layer(row: str) -> type[TableLayer]:
     if "inplace" in inspect.signature(of_torch).parameters:
         # The op keeps the old value for its gradient.
         old = ", ".join([f"snapshot({parameters[0]})", *given[1:]])
-        result = f"copy_({parameters[0]}, call({old})) if self.inplace else {result}"
+        changed = f"set_result({parameters[0]}, call({old}), '{called}')"
+        result = f"{changed} if self.inplace else {result}"
     text = f"def forward(self, {inputs}):\n    return {result}\n"
     names = {
         "call": all_names()[called],
-        "copy_": copy_,
+        "set_result": set_result,
         "snapshot": snapshot,
         "__name__": __name__,
     }

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..engine.generated import function
-from ..engine.inplace import copy_
+from ..engine.inplace import set_result
 from ..engine.names import Function
 from ..engine.out_tensors import give_to
 from ..engine.tensor import Tensor
@@ -98,17 +98,17 @@ def _made(
     result = f"core({', '.join(passed)})"
     if "inplace" in extra:  # the op keeps the old value for its gradient
         old = ", ".join([f"snapshot({first})", *passed[1:]])
-        result = f"copy_({first}, core({old})) if inplace else {result}"
+        result = f"set_result({first}, core({old}), '{name}') if inplace else {result}"
     if "out" in extra:
         result = f"{result} if out is None else give_to(out, {result})"
     text = f"def {name}({', '.join(taken)}):\n    return {result}\n"
     scope = {
         "__name__": __name__,
-        "copy_": copy_,
         "core": core,
         "give_to": give_to,
         "implicit_dim": implicit_dim,
         "reduction_of": reduction_of,
+        "set_result": set_result,
         "snapshot": snapshot,
         **defaults,
     }

@@ -32,6 +32,23 @@ def test_random_layers_in_place_have_gradients(name, world):
     assert leaf.grad.shape == leaf.shape
 
 
+@pytest.mark.parametrize("name", ["ReLU", "SiLU", "LeakyReLU", "Dropout", "relu", "elu"])
+def test_in_place_layers_run_no_further_ops(name, world):
+    """Neither zeros for the old value in backward, nor their addition to its gradient."""
+
+    def counts(inplace):
+        x = flow.ones(4, 3, requires_grad=True)
+        with flow.profiler.profile() as prof:
+            if hasattr(nn, name):
+                y = getattr(nn, name)(inplace=inplace)(x * 2)
+            else:
+                y = getattr(nn.functional, name)(x * 2, inplace=inplace)
+            y.sum().backward()
+        return {row.key: row.count for row in prof.key_averages()}
+
+    assert counts(True) == counts(False)
+
+
 @pytest.mark.parametrize("name", ["Softmax", "Softmin", "LogSoftmax"])
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 def test_softmax_without_a_dim_takes_torchs(name, world):
