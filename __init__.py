@@ -39,7 +39,14 @@ try:
         sbp as sbp,
     )
     from .engine.argument_errors import with_argument_errors as _with_argument_errors
-    from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
+    from .engine.autocast import (
+        autocast,
+        get_autocast_cpu_dtype,
+        get_autocast_dtype,
+        get_autocast_gpu_dtype,
+        is_autocast_cpu_enabled,
+        is_autocast_enabled,
+    )
     from .engine.cluster import planning
     from .engine.dispatch_counters import FallbackWarning
     from .engine.generator import (
@@ -74,6 +81,7 @@ try:
     from .optim import swa_utils as _swa_utils
     from .optim.grad_scaler import GradScaler
     from .optim.replicas import check_replicas
+    from .private_names import NAMES as _PRIVATE
     from .utils.visualize import visualize_layout
 finally:
     if _collects:
@@ -108,6 +116,8 @@ short, int, long, half, float, double, chalf, cfloat, cdouble = (
 )  # fmt: skip
 uint16, uint32, uint64 = _torch.uint16, _torch.uint32, _torch.uint64
 float8_e4m3fn, float8_e5m2 = _torch.float8_e4m3fn, _torch.float8_e5m2
+sparse_coo, sparse_csr, sparse_csc = _torch.sparse_coo, _torch.sparse_csr, _torch.sparse_csc
+sparse_bsr, sparse_bsc, jagged = _torch.sparse_bsr, _torch.sparse_bsc, _torch.jagged
 strided, contiguous_format = _torch.strided, _torch.contiguous_format
 preserve_format = _torch.preserve_format
 channels_last, channels_last_3d = _torch.channels_last, _torch.channels_last_3d
@@ -130,6 +140,7 @@ is_deterministic_algorithms_warn_only_enabled = _torch.is_deterministic_algorith
 # Every op under its name.
 globals().update({name: _with_argument_errors(getattr(_names, name)) for name in _PUBLIC})
 globals().update(_CPU_TENSORS)
+globals().update(_PRIVATE)
 for _name in (
     "from_dlpack from_numpy from_torch get_autocast_dtype set_default_tensor_type to_dlpack "
     "visualize_layout"
@@ -145,8 +156,8 @@ def is_tensor(value: object) -> _builtins.bool:
 # They import what a program may never need.
 ON_DEMAND = tuple(
     """
-    _C auto backends boxing comm compiler cuda distributions fx hub jit multiprocessing onnx
-    profiler random testing utils version
+    _C __config__ _dynamo _inductor auto backends boxing comm compiler cuda distributions fx hub
+    jit multiprocessing onnx profiler random serialization testing types utils version
     """.split()
 )
 
@@ -170,16 +181,17 @@ __all__ = sorted(
         check_replicas checkpoint compile complex128 complex32 complex64 contiguous_format
         default_generator device double dtype e enable_grad env errors fft finfo float float16
         float32 float64 float8_e4m3fn float8_e5m2 from_dlpack from_numpy from_torch func
-        get_autocast_dtype get_default_device get_default_dtype get_float32_matmul_precision
-        get_num_interop_threads get_num_threads get_rng_state half iinfo inf inference_mode
-        initial_seed int int16 int32 int64 int8 is_autocast_enabled
-        is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_tensor layout linalg load
-        long manual_seed memory_format nan newaxis nn no_grad optim parallel pi placement planning
-        preserve_format profiler promote_types save sbp seed set_default_device set_default_dtype
-        set_default_tensor_type set_float32_matmul_precision set_flush_denormal set_grad_enabled
-        set_num_interop_threads set_num_threads set_printoptions set_rng_state short signal special
-        strided to_dlpack uint16 uint32 uint64 uint8 use_deterministic_algorithms visualize_layout
-        vmap
+        get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_device
+        get_default_dtype get_float32_matmul_precision get_num_interop_threads get_num_threads
+        get_rng_state half iinfo inf inference_mode initial_seed int int16 int32 int64 int8
+        is_autocast_cpu_enabled is_autocast_enabled is_deterministic_algorithms_warn_only_enabled
+        is_grad_enabled is_tensor jagged layout linalg load long manual_seed memory_format nan
+        newaxis nn no_grad optim parallel pi placement planning preserve_format profiler
+        promote_types save sbp seed set_default_device set_default_dtype set_default_tensor_type
+        set_float32_matmul_precision set_flush_denormal set_grad_enabled set_num_interop_threads
+        set_num_threads set_printoptions set_rng_state short signal special sparse_bsc sparse_bsr
+        sparse_coo sparse_csc sparse_csr strided to_dlpack uint16 uint32 uint64 uint8
+        use_deterministic_algorithms visualize_layout vmap
         """.split(),
     ]
 )

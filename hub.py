@@ -1,6 +1,7 @@
 """Models from local folders (`flow.hub`): the entry points of a folder's hubconf.py.
 
-Nothing is downloaded: what torch.hub fetches by a name on GitHub must be a folder here.
+No program is downloaded: what torch.hub fetches by a name on GitHub must be a folder here. Weights
+are, to the folder in which torch keeps them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,25 @@ from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlparse
 
+from torch.hub import HASH_REGEX, _get_torch_home, download_url_to_file, get_dir, set_dir, tqdm
+
+from .checkpoint.save_load import Where, load as load_file
 from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
-__all__ = ["help", "list", "load"]
+__all__ = [
+    "HASH_REGEX",
+    "_get_torch_home",
+    "download_url_to_file",
+    "get_dir",
+    "help",
+    "list",
+    "load",
+    "load_state_dict_from_url",
+    "set_dir",
+    "tqdm",
+]
 
 _CONF = "hubconf.py"
 
@@ -41,6 +57,30 @@ def load(repo_or_dir: str, model: str, *args: Any, source: str = "local", **kwar
     hubconf.py names, or the entry point is missing.
     """
     return _entry(_conf(repo_or_dir, source), model)(*args, **kwargs)
+
+
+def load_state_dict_from_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Where = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = True,
+) -> Any:
+    """What the file at `url` holds, as `flow.load` reads it.
+
+    It is downloaded to `model_dir`, or the folder `checkpoints` of `get_dir()`, unless it is there.
+    With `check_hash` its name ends with the first digits of its hash, as in `net-0123abcd.pth`. No
+    pickle is executed. Raises CheckpointError where the file cannot be read.
+    """
+    folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else model_dir
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, file_name or os.path.basename(urlparse(url).path))
+    if not os.path.exists(path):
+        found = HASH_REGEX.search(os.path.basename(path)) if check_hash else None
+        download_url_to_file(url, path, found.group(1) if found else None, progress=progress)
+    return load_file(path, map_location=map_location)
 
 
 def _conf(folder: str, source: str) -> ModuleType:

@@ -12,7 +12,7 @@ from types import ModuleType
 from .distributed.torch_names import MISSING as DISTRIBUTED
 from .errors import OnefoldRuntimeError
 from .missing_names import CUDA, FX, JIT, NAMES, ONNX, UTILS
-from .nn.unsupported_names import LAYERS
+from .nn.unsupported_names import ATTENTION, LAYERS
 
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -30,8 +30,10 @@ PATHS: Mapping[str, str] = {
             "autograd.functional": "engine.functional_autograd",
             "autograd.grad_mode": "engine.grad_mode",
             "autograd.graph": "engine.saved_tensors",
+            "autograd.profiler": "profiler",
             "autograd.variable": "engine.legacy_variable",
             "cuda.amp": "cuda_amp",
+            "nn.attention": "nn.attention_backends",
             "nn.modules": "layer_paths",
             **{
                 f"nn.modules.{name}": f"layer_paths:{name}"
@@ -50,7 +52,10 @@ PATHS: Mapping[str, str] = {
             "utils.dlpack": "engine.values",
         }.items()
     },
-    f"{_PACKAGE}.cuda.nvtx": "torch.cuda.nvtx",
+    **{
+        f"{_PACKAGE}.{path}": f"torch.{path}"
+        for path in "__config__ _dynamo _inductor cuda.nvtx types utils._pytree utils.hooks".split()
+    },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",
     f"{_PACKAGE}.multiprocessing": "torch.multiprocessing",
     **{f"{_PACKAGE}.backends.{name}": f"torch.backends.{name}" for name in _BACKENDS},
@@ -64,9 +69,11 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
     f"{_PACKAGE}.fx": FX,
     f"{_PACKAGE}.jit": JIT,
     f"{_PACKAGE}.nn": LAYERS,
+    f"{_PACKAGE}.nn.attention": ATTENTION,
     f"{_PACKAGE}.onnx": ONNX,
     f"{_PACKAGE}.utils": UTILS,
 }
+_OWNERS = {PATHS[path]: path for path in _MISSING if path in PATHS}
 
 
 class MissingModule(OnefoldRuntimeError, ModuleNotFoundError):
@@ -82,10 +89,11 @@ class _Finder(MetaPathFinder, Loader):
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
         owner, _, name = fullname.rpartition(".")
+        owner = _OWNERS.get(owner, owner)  # `from path import name` asks by the module's own name
         missing = _MISSING.get(owner, {})
         if name in missing:
             # Without `name=`, or `from onefold import name` would catch it and tell less.
-            raise MissingModule(f"{fullname} is not offered: {missing[name]}")
+            raise MissingModule(f"{owner}.{name} is not offered: {missing[name]}")
         return None
 
     def exec_module(self, module: ModuleType) -> None:

@@ -36,8 +36,7 @@ NAMES: Mapping[str, str] = {
     **dict.fromkeys("accelerator mps mtia xpu".split(), _DEVICES),
     **dict.fromkeys(
         """dsmm hspmm hsmm saddmm smm sparse sparse_bsc_tensor sparse_bsr_tensor
-        sparse_compressed_tensor sparse_coo sparse_coo_tensor sparse_csc_tensor sparse_csr
-        sparse_csr_tensor spmm sspaddmm
+        sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor spmm sspaddmm
         """.split(),
         _DENSE,
     ),
@@ -184,9 +183,4 @@ UTILS: Mapping[str, str] = {
         "decorator flow.utils.custom_op.torch_function"
     ),
     "mobile_optimizer": _COMPILED,
-    "model_zoo": "nothing is downloaded; call flow.load(path), or flow.hub.load of a folder",
-    "tensorboard": (
-        "import SummaryWriter from torch.utils.tensorboard, and give it numbers (x.item()) and "
-        "arrays (x.numpy()) on one rank"
-    ),
 }

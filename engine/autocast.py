@@ -256,6 +256,21 @@ def get_autocast_dtype(device_type: str) -> torch.dtype:
     return _dtypes().get(_device_type(device_type), _DEFAULTS[device_type])
 
 
+def is_autocast_cpu_enabled() -> bool:
+    """`is_autocast_enabled("cpu")`."""
+    return is_autocast_enabled("cpu")
+
+
+def get_autocast_cpu_dtype() -> torch.dtype:
+    """`get_autocast_dtype("cpu")`."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> torch.dtype:
+    """`get_autocast_dtype("cuda")`."""
+    return get_autocast_dtype("cuda")
+
+
 def custom_fwd(
     fwd: F | None = None, *, device_type: str, cast_inputs: torch.dtype | None = None
 ) -> Any:

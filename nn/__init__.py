@@ -220,6 +220,6 @@ for _kind in (Module, Sequential, ModuleList, ModuleDict, ParameterList, Paramet
 
 
 def __getattr__(name: str) -> object:
-    if name == "modules":  # which holds all layers, by the names of torch's files
-        return _import_module(f"{__name__}.modules")
+    if name in ("attention", "modules"):  # paths of import_paths.py
+        return _import_module(f"{__name__}.{name}")
     raise _missing_attribute(_UNSUPPORTED, "onefold.nn", name)

@@ -15,10 +15,6 @@ _LAZY = (
 _READERS = "read files with a loader of your own, and lay batches out with flow.tensor(data, ...)"
 
 LAYERS: Mapping[str, str] = {
-    "attention": (
-        "attention chooses its algorithm by shapes and masks; call "
-        "nn.functional.scaled_dot_product_attention, or attention_varlen for packed sequences"
-    ),
     "COCOReader": _READERS,
     "CoinFlip": "use flow.rand(n) < probability",
     "FakeQuantization": _QUANTIZED,
@@ -37,6 +33,15 @@ LAYERS: Mapping[str, str] = {
     "qat": _QUANTIZED,
     "quantizable": _QUANTIZED,
     "quantized": _QUANTIZED,
+}
+
+# Of `flow.nn.attention`.
+ATTENTION: Mapping[str, str] = {
+    "flex_attention": (
+        "call nn.functional.scaled_dot_product_attention with attn_mask, to which scores that are "
+        "added may belong"
+    ),
+    "varlen": "call nn.functional.attention_varlen",
 }
 
 FUNCTIONS: Mapping[str, str] = {

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
+from torch.optim.optimizer import required
 
 from ..engine import interpreter
 from ..engine.argument_errors import check_types, with_argument_errors
@@ -36,6 +37,7 @@ T = TypeVar("T")
 Group: TypeAlias = dict[str, Any]  # parameters under "params", and options by name
 State: TypeAlias = dict[str, Any]  # tensors by name, and the number of steps
 Params: TypeAlias = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+ParamsT = Params  # torch's name
 
 
 class Part(NamedTuple):
@@ -134,6 +136,12 @@ class Optimizer(StepHooks):
         made = {**self.defaults, **group, "params": params}
         if names is not None:
             made["param_names"] = names
+        missing = [key for key, value in made.items() if value is required]
+        if missing:
+            raise OnefoldValueError(
+                f"{type(self).__name__}: a parameter group gives no {missing[0]!r}, which has no "
+                "default; pass it to the optimizer, or in the group"
+            )
         check_alike(made, self.param_groups)
         self._check_options(made)
         _check_rate(made.get("lr"))

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
         tensor as tensor,
     )
 
-ON_DEMAND = ("checkpoint", "custom_op", "data", "dlpack", "dtensor", "global_view", "tensor")
+ON_DEMAND = tuple(
+    """
+    _pytree checkpoint custom_op data dlpack dtensor global_view hooks model_zoo tensor tensorboard
+    """.split()
+)
 
 
 def __getattr__(name: str) -> _ModuleType:
