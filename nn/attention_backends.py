@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from torch.nn.attention import SDPBackend
 
-from ..graph.unsupported import refuse
+from ..graph.unsupported import missing_attribute
 from .unsupported_names import ATTENTION
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
@@ -34,4 +34,4 @@ def sdpa_kernel(
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(ATTENTION, "onefold.nn.attention", name)
+    raise missing_attribute(ATTENTION, "onefold.nn.attention", name)
