@@ -4,7 +4,13 @@ In an `nn.Graph`, `config.enable_amp` does what autocast does here, and `set_gra
 scaler that float16 needs. Eager programs use the scaler as torch's; in bfloat16 they need none.
 """
 
+import sys
+
 from .engine.autocast import autocast, custom_bwd, custom_fwd
 from .optim.grad_scaler import GradScaler, StaticGradScaler
 
 __all__ = ["GradScaler", "StaticGradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+__path__: list[str] = []  # import_paths.py leads to what is below it
+
+autocast_mode = grad_scaler = sys.modules[__name__]  # torch's modules of these names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -10,6 +11,10 @@ from .engine import autocast as _autocast
 from .optim.grad_scaler import GradScaler
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+__path__: list[str] = []  # import_paths.py leads to what is below it
+
+autocast_mode = grad_scaler = sys.modules[__name__]  # torch's modules of these names
 
 
 class autocast(_autocast.autocast):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from .graph.unsupported import refuse
+from .graph.unsupported import missing_attribute
 from .missing_names import FX
 
 __all__ = ["has_side_effect", "wrap"]
@@ -33,4 +33,4 @@ def has_side_effect(fn: T) -> T:
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(FX, __name__, name)
+    raise missing_attribute(FX, __name__, name)

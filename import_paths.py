@@ -24,15 +24,20 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"{_PACKAGE}.{module}"
         for path, module in {
+            "_utils": "dense_buffers",
+            "amp.autocast_mode": "amp",
+            "amp.grad_scaler": "amp",
             "autograd": "engine.autograd_api",
             "autograd.anomaly_mode": "engine.anomaly",
             "autograd.function": "engine.autograd_function",
             "autograd.functional": "engine.functional_autograd",
             "autograd.grad_mode": "engine.grad_mode",
             "autograd.graph": "engine.saved_tensors",
-            "autograd.profiler": "profiler",
+            "autograd.profiler": "profiler.autograd_profiler",
             "autograd.variable": "engine.legacy_variable",
             "cuda.amp": "cuda_amp",
+            "cuda.amp.autocast_mode": "cuda_amp",
+            "cuda.amp.grad_scaler": "cuda_amp",
             "nn.attention": "nn.attention_backends",
             "nn.modules": "layer_paths",
             **{
@@ -43,9 +48,13 @@ PATHS: Mapping[str, str] = {
                 pixelshuffle pooling rnn sparse transformer upsampling utils
                 """.split()
             },
+            "nn.parallel.distributed": "nn.parallel",
             "random": "random_state",
             "signal": "engine.ops.signal",
             "signal.windows": "engine.ops.signal_windows",
+            "types": "torch_types",
+            "utils.data._utils": "utils.data",
+            "utils.data._utils.collate": "utils.data.collate",
             "utils.data.dataloader": "utils.data",
             "utils.data.dataset": "utils.data",
             "utils.data.sampler": "utils.data",
@@ -54,7 +63,9 @@ PATHS: Mapping[str, str] = {
     },
     **{
         f"{_PACKAGE}.{path}": f"torch.{path}"
-        for path in "__config__ _dynamo _inductor cuda.nvtx types utils._pytree utils.hooks".split()
+        for path in """
+        __config__ _dynamo _inductor cuda.nvtx utils._pytree utils.benchmark utils.hooks
+        """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",
     f"{_PACKAGE}.multiprocessing": "torch.multiprocessing",
@@ -101,4 +112,5 @@ class _Finder(MetaPathFinder, Loader):
         sys.modules[module.__name__] = resolve_name(PATHS[module.__name__])
 
 
-sys.meta_path.append(_Finder())
+# First, since a path below a package may have the name of a file in it.
+sys.meta_path.insert(0, _Finder())

@@ -24,7 +24,7 @@ from typing import (
 
 from torch.jit import TracerWarning
 
-from .graph.unsupported import refuse
+from .graph.unsupported import missing_attribute
 from .missing_names import JIT
 from .nn.module import Module
 
@@ -183,4 +183,4 @@ _overload = _overload_method = _script_if_tracing = _same
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(JIT, __name__, name)
+    raise missing_attribute(JIT, __name__, name)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from types import ModuleType
 
 import torch
+from torch.nn.modules.module import _addindent
 
 from . import nn
-from .nn.convolution import _AnyConv, _ConvTranspose
+from .nn.convolution import _ConvNd, _ConvTransposeNd
 from .nn.loss_layers import _Loss, _WeightedLoss
+from .nn.module_state import IncompatibleKeys
 from .nn.recurrent_cells import RNNCellBase
 from .nn.running_norm import BatchNorm, RunningNorm, _InstanceNorm
 from .nn.table_layers import BASES
@@ -26,12 +28,14 @@ _BASES: dict[str, object] = {
     **{name: base for name, base in BASES.items() if name not in ("_AvgPoolNd", "_MaxPoolNd")},
     "RNNCellBase": RNNCellBase,
     "_BatchNorm": BatchNorm,
-    "_ConvNd": _AnyConv,
-    "_ConvTransposeNd": _ConvTranspose,
+    "_ConvNd": _ConvNd,
+    "_ConvTransposeNd": _ConvTransposeNd,
     "_InstanceNorm": _InstanceNorm,
     "_Loss": _Loss,
     "_NormBase": RunningNorm,
     "_WeightedLoss": _WeightedLoss,
+    "_IncompatibleKeys": IncompatibleKeys,
+    "_addindent": _addindent,
     "_get_activation_fn": _activation,
     "_get_clones": _clones,
     "F": nn.functional,

@@ -143,6 +143,7 @@ _CAPTURED = (
 COMPILER: Mapping[str, str] = {
     "allow_in_graph": _CUSTOM,
     "assume_constant_result": _CAPTURED,
+    "config": "programs are captured without settings of their own; leave it out",
     "cudagraph_mark_step_begin": _CAPTURED,
     "is_dynamo_compiling": "use flow.compiler.is_compiling()",
     "is_exporting": "nothing is exported; leave it out",
@@ -176,7 +177,6 @@ CUDA: Mapping[str, str] = {
 
 # Of `flow.utils`.
 UTILS: Mapping[str, str] = {
-    "benchmark": "call torch.utils.benchmark.Timer, which times any statement",
     "collect_env": "run `python -m torch.utils.collect_env`",
     "cpp_extension": (
         "build functions of torch with torch.utils.cpp_extension, and make ops of them with the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .graph.unsupported import refuse
+from .graph.unsupported import missing_attribute
 from .missing_names import ONNX
 
 __all__ = ["is_in_onnx_export"]
@@ -21,4 +21,4 @@ def is_in_onnx_export() -> bool:
 
 
 def __getattr__(name: str) -> object:
-    raise refuse(ONNX, __name__, name)
+    raise missing_attribute(ONNX, __name__, name)

@@ -82,7 +82,7 @@ def _are_finite(args: tuple[object, ...]) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    """ "nan" or "infinite" if a shard of this process has such values, else ""."""
+    """Return "nan" or "infinite" if a shard of this process has such values, else ""."""
     for shard in tensor.shards:
         if shard.is_floating_point() or shard.is_complex():
             finite = torch.isfinite(shard)

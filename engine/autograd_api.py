@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 from . import (
     anomaly as anomaly_mode,
     autograd_function as function,
@@ -38,3 +41,9 @@ __all__ = [
 ]
 
 __path__: list[str] = []  # import_paths.py leads to what is below it
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "profiler":  # stands above the engine, and is imported when it is first used
+        return import_module(f"{__name__.partition('.')[0]}.autograd.profiler")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd as _TorchConv
 
 from ..engine.argument_types import DeviceLike, Sizes
 from ..engine.ops.conv import (
@@ -24,7 +24,7 @@ from ..engine.placement import Placement
 from ..engine.sbp import SbpLike, broadcast, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from .linear import Affine
+from .linear import Affine, bias_of
 from .parameter import Parameter
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
@@ -36,19 +36,33 @@ _TRANSPOSED = {
 }
 
 
-class _AnyConv(Affine):
-    """The settings of a convolution with windows of `planes` dims."""
+class _ConvNd(Affine):
+    """A convolution with as many dims as the kernel has sizes, by the arguments of torch's base."""
 
-    planes: ClassVar[int]
-    transposed: ClassVar[bool] = False
     padding: tuple[int, ...] | str
     output_padding: tuple[int, ...]
 
-    def _set(
-        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes,
-        padding: Sizes | str, dilation: Sizes, groups: int, padding_mode: str,
-    ) -> None:  # fmt: skip
-        name = type(self).__name__
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: tuple[int, ...],
+        stride: Sizes,
+        padding: Sizes | str,
+        dilation: Sizes,
+        transposed: bool,
+        output_padding: Sizes,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: DeviceLike | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+    ) -> None:
+        super().__init__()
+        name, planes = type(self).__name__, len(kernel_size)
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise OnefoldValueError(
                 f"{name}: in_channels={in_channels} and out_channels={out_channels} must be "
@@ -63,28 +77,62 @@ class _AnyConv(Affine):
                 raise OnefoldValueError(
                     f"{name}: padding must be 'same', 'valid' or ints, but got {padding!r}"
                 )
-            if padding == "same" and any(n != 1 for n in ints(stride, self.planes, "stride")):
+            if padding == "same" and any(n != 1 for n in ints(stride, planes, "stride")):
                 raise OnefoldValueError(
                     f"{name}: padding='same' is not supported for strided convolutions"
                 )
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = ints(kernel_size, self.planes, "kernel_size")
-        self.stride = ints(stride, self.planes, "stride")
-        self.padding = (
-            padding if isinstance(padding, str) else ints(padding, self.planes, "padding")
-        )
-        self.dilation = ints(dilation, self.planes, "dilation")
+        self.kernel_size = kernel_size
+        self.stride = ints(stride, planes, "stride")
+        self.padding = padding if isinstance(padding, str) else ints(padding, planes, "padding")
+        self.dilation = ints(dilation, planes, "dilation")
+        self.transposed = transposed
+        self.output_padding = ints(output_padding, planes, "output_padding")
         self.groups = groups
         self.padding_mode = padding_mode
-        self.output_padding = (0,) * self.planes
+        channels = (in_channels, out_channels) if transposed else (out_channels, in_channels)
+        shape = (channels[0], channels[1] // groups, *kernel_size)
+        unset = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
+        self.weight = Parameter(unset)
+        self.register_parameter("bias", Parameter(self._unset_bias(unset)) if bias else None)
+        self.reset_parameters()
+
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """How far each dim is padded before and after, the last dim first."""
+        pads = []
+        for index in reversed(range(len(self.kernel_size))):
+            if isinstance(self.padding, str):
+                total = self.dilation[index] * (self.kernel_size[index] - 1)
+                before = total // 2 if self.padding == "same" else 0
+                after = total - before if self.padding == "same" else 0
+            else:
+                before = after = self.padding[index]
+            pads += [before, after]
+        return pads
+
+    def _unset_bias(self, weight: Tensor) -> Tensor:
+        """A bias on the weight's device; of a global weight, split where its channels are."""
+        if not self.transposed:
+            return bias_of(weight)
+        if weight.is_local:
+            return empty(self.out_channels, dtype=weight.dtype, device=weight.device)
+        whole = self.groups > 1
+        layout = tuple(
+            split(0) if sbp.is_split and sbp.dim == 1 and not whole else broadcast
+            for sbp in weight.sbp
+        )
+        return empty(self.out_channels, dtype=weight.dtype, placement=weight.placement, sbp=layout)
 
     def extra_repr(self) -> str:
-        return str(_ConvNd.extra_repr(self))  # type: ignore[arg-type]
+        return str(_TorchConv.extra_repr(self))  # type: ignore[arg-type]
 
 
-class _Conv(_AnyConv):
+class _Conv(_ConvNd):
     """A convolution with weights (out_channels, in_channels / groups, *kernel_size)."""
+
+    planes: ClassVar[int]  # the number of dims of images
 
     def __init__(
         self,
@@ -103,11 +151,11 @@ class _Conv(_AnyConv):
         placement: Placement | None = None,
         sbp: SbpLike | None = None,
     ) -> None:
-        super().__init__()
-        sizes = kernel_size, stride, padding, dilation
-        self._set(in_channels, out_channels, *sizes, groups, padding_mode)
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self._make_parameters(shape, bias, dtype, device, placement, sbp)
+        super().__init__(
+            in_channels, out_channels, ints(kernel_size, self.planes, "kernel_size"), stride,
+            padding, dilation, False, 0, groups, bias, padding_mode, device, dtype,
+            placement=placement, sbp=sbp,
+        )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -121,20 +169,6 @@ class _Conv(_AnyConv):
         return _CONVOLUTIONS[self.planes](
             input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
-
-    @property
-    def _reversed_padding_repeated_twice(self) -> list[int]:
-        """How far each dim is padded before and after, the last dim first."""
-        pads = []
-        for index in reversed(range(self.planes)):
-            if isinstance(self.padding, str):
-                total = self.dilation[index] * (self.kernel_size[index] - 1)
-                before = total // 2 if self.padding == "same" else 0
-                after = total - before if self.padding == "same" else 0
-            else:
-                before = after = self.padding[index]
-            pads += [before, after]
-        return pads
 
 
 class Conv1d(_Conv):
@@ -155,10 +189,10 @@ class Conv3d(_Conv):
     planes = 3
 
 
-class _ConvTranspose(_AnyConv):
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution with weights (in_channels, out_channels / groups, *kernel_size)."""
 
-    transposed = True
+    planes: ClassVar[int]  # the number of dims of images
 
     def __init__(
         self,
@@ -178,7 +212,6 @@ class _ConvTranspose(_AnyConv):
         placement: Placement | None = None,
         sbp: SbpLike | None = None,
     ) -> None:
-        super().__init__()
         if padding_mode != "zeros":
             raise OnefoldValueError(
                 f'Only "zeros" padding mode is supported for {type(self).__name__}'
@@ -187,25 +220,11 @@ class _ConvTranspose(_AnyConv):
             raise OnefoldValueError(
                 f"{type(self).__name__}: padding must be ints, but got {padding!r}"
             )
-        sizes = kernel_size, stride, padding, dilation
-        self._set(in_channels, out_channels, *sizes, groups, padding_mode)
-        self.output_padding = ints(output_padding, self.planes, "output_padding")
-        shape = (in_channels, out_channels // groups, *self.kernel_size)
-        unset = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
-        self.weight = Parameter(unset)
-        self.register_parameter("bias", Parameter(self._unset_bias(unset)) if bias else None)
-        self.reset_parameters()
-
-    def _unset_bias(self, weight: Tensor) -> Tensor:
-        """A bias on the weight's device; of a global weight, split where its dim 1 is."""
-        if weight.is_local:
-            return empty(self.out_channels, dtype=weight.dtype, device=weight.device)
-        whole = self.groups > 1
-        layout = tuple(
-            split(0) if sbp.is_split and sbp.dim == 1 and not whole else broadcast
-            for sbp in weight.sbp
-        )
-        return empty(self.out_channels, dtype=weight.dtype, placement=weight.placement, sbp=layout)
+        super().__init__(
+            in_channels, out_channels, ints(kernel_size, self.planes, "kernel_size"), stride,
+            padding, dilation, True, output_padding, groups, bias, padding_mode, device, dtype,
+            placement=placement, sbp=sbp,
+        )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         left = self.output_padding if output_size is None else self._left(input, output_size)
@@ -244,19 +263,19 @@ class _ConvTranspose(_AnyConv):
         return tuple(n - low for n, low in zip(sizes, least, strict=True))
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """Transposed convolution of (N, C, L), the gradient of Conv1d for its input."""
 
     planes = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """Transposed convolution of (N, C, H, W), the gradient of Conv2d for its input."""
 
     planes = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """Transposed convolution of (N, C, D, H, W), the gradient of Conv3d for its input."""
 
     planes = 3

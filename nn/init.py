@@ -282,6 +282,9 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))), generator)
 
 
+_calculate_correct_fan = _fan  # torch's name
+
+
 def default_bound(fan_in: int) -> float:
     """The bound of torch's default uniform initialisation of linear and conv layers."""
     return 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0

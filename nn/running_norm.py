@@ -13,7 +13,7 @@ from ..engine.ops.creation import ones, tensor, zeros
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike, broadcast
 from ..engine.tensor import Tensor
-from ..errors import OnefoldValueError
+from ..errors import OnefoldNotImplementedError, OnefoldValueError
 from .module import Module
 from .normalization import Scaled
 
@@ -22,7 +22,7 @@ class RunningNorm(Scaled):
     """Owns `weight`, `bias`, `running_mean`, `running_var`, each (num_features,) or None."""
 
     _version = 2
-    ndims: ClassVar[tuple[int, ...]]  # of inputs
+    ndims: ClassVar[tuple[int, ...]] = ()  # of inputs; a subclass of users has its own check
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -85,6 +85,12 @@ class RunningNorm(Scaled):
         super().reset_parameters()
 
     def _check_input_dim(self, input: Tensor) -> None:
+        """Raises an error for an input with another number of dims; a subclass may have its own."""
+        if not self.ndims:
+            raise OnefoldNotImplementedError(
+                f"{type(self).__name__} is a base: derive from BatchNorm2d or another layer, or "
+                "define _check_input_dim(self, input)"
+            )
         if input.ndim not in self.ndims:
             shown = " or ".join(f"{n}D" for n in self.ndims)
             raise OnefoldValueError(f"expected {shown} input (got {input.ndim}D input)")
@@ -209,7 +215,7 @@ class _InstanceNorm(RunningNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        batched = input.ndim == max(self.ndims)
+        batched = not self.ndims or input.ndim == max(self.ndims)
         x = input if batched else input.unsqueeze(0)
         y = instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias,

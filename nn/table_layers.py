@@ -114,6 +114,7 @@ def _base(of_torch: type) -> type[TableLayer]:
         members = {
             "__doc__": f"What layers share that are {name} in torch.",
             "__module__": __name__,
+            "of_torch": theirs,
         }
         BASES[name] = type(name, (TableLayer, *more), members)
     return BASES[name]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 ON_DEMAND = tuple(
     """
-    _pytree checkpoint custom_op data dlpack dtensor global_view hooks model_zoo tensor tensorboard
+    _pytree benchmark checkpoint custom_op data dlpack dtensor global_view hooks model_zoo tensor
+    tensorboard
     """.split()
 )
 

@@ -44,6 +44,25 @@ from onefold.types import Device, Number
 from onefold.utils._pytree import tree_flatten, tree_map
 from onefold.utils.hooks import RemovableHandle
 from onefold.utils.model_zoo import load_url
+from onefold import _dynamo, types
+from onefold._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
+from onefold.amp.autocast_mode import autocast
+from onefold.amp.grad_scaler import GradScaler
+from onefold.autograd.profiler import emit_nvtx, profile, record_function
+from onefold.cuda.amp.grad_scaler import GradScaler
+from onefold.nn.init import _calculate_correct_fan, _calculate_fan_in_and_fan_out
+from onefold.nn.modules import Module, Sequential
+from onefold.nn.modules.batchnorm import BatchNorm2d, _BatchNorm, _NormBase
+from onefold.nn.modules.conv import Conv2d, _ConvNd, _ConvTransposeNd
+from onefold.nn.modules.dropout import _DropoutNd
+from onefold.nn.modules.loss import CrossEntropyLoss, _Loss, _WeightedLoss
+from onefold.nn.modules.module import Module, _addindent, _IncompatibleKeys
+from onefold.nn.modules.utils import _ntuple, _pair, _quadruple, _single, _triple
+from onefold.nn.parallel.distributed import DistributedDataParallel
+from onefold.types import Device, Number, Tensor, _size
+from onefold.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from onefold.utils.benchmark import Timer
+from onefold.utils.data._utils.collate import default_collate
 """.strip().splitlines()
 
 

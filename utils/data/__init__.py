@@ -29,7 +29,7 @@ from .samplers import (
 from .tensor_dataset import TensorDataset as TensorDataset, random_split as random_split
 
 # Modules of torch whose names are all here (import_paths.py).
-ON_DEMAND = ("dataloader", "dataset", "sampler")
+ON_DEMAND = ("_utils", "dataloader", "dataset", "sampler")
 
 
 def __getattr__(name: str) -> _ModuleType:
