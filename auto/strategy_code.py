@@ -182,7 +182,7 @@ def _sbps(names: Sequence[str]) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    """Names as the entries of a list; neighbours that are numbered as a comprehension.
+    """Names as the entries of a list; neighbors that are numbered as a comprehension.
 
     >>> _names(["tokens", "layers.0", "layers.1", "layers.2", "norm"])
     '"tokens", *(f"layers.{i}" for i in range(3)), "norm"'

@@ -5,7 +5,7 @@
 The model of examples/gpt.py and a few small programs, in a virtual world. `greedy` are eager's
 own layouts, each boxing done once; `chains` and `partials` are the passes that are always on (and
 keep every bit); `search` is `config.enable_layout_search()`, which runs before both. `us` is the
-modelled time of boxing and ops, one after the other. What the optimizer moves is not counted.
+modeled time of boxing and ops, one after the other. What the optimizer moves is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onefold.graph.passes.boxing_chains import merge_boxings
 from onefold.graph.passes.cse import eliminate_common
 from onefold.graph.passes.dead_code import eliminate_dead
 from onefold.graph.passes.delay_partials import delay_partials
-from onefold.graph.passes.layout_search import modelled_time
+from onefold.graph.passes.layout_search import modeled_time
 from onefold.graph.passes.pass_utils import is_boxing
 
 B, P = flow.sbp.broadcast, flow.sbp.partial_sum
@@ -118,11 +118,11 @@ def rows_of(
             "passes": passes,
             "received": received(program, ranks),
             "boxings": sum(map(is_boxing, program.steps)),
-            "modelled us": modelled_time(program) * 1e6,
+            "modeled us": modeled_time(program) * 1e6,
             "pass seconds": seconds,
         })  # fmt: skip
         print(f"{name:>16} {passes:>8} {max(rows[-1]['received']):10,} {rows[-1]['boxings']:8d} "
-              f"{rows[-1]['modelled us']:12.1f} {seconds:8.3f}")  # fmt: skip
+              f"{rows[-1]['modeled us']:12.1f} {seconds:8.3f}")  # fmt: skip
     return rows
 
 
@@ -149,7 +149,7 @@ def main() -> None:
     timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
     compiling = compile_rows()
-    print(f"{'program':>16} {'passes':>8} {'most bytes':>10} {'boxings':>8} {'modelled us':>12} "
+    print(f"{'program':>16} {'passes':>8} {'most bytes':>10} {'boxings':>8} {'modeled us':>12} "
           f"{'seconds':>8}")  # fmt: skip
     rows: list[timing.Results] = []
     for strategy, ranks, layers in MODELS:

@@ -6,7 +6,7 @@
 Models in the shape of Llama 3, in bfloat16 with AdamW, captured in a `flow.planning` block with all
 parameters broadcast. `import` and `capture` are what any graph takes; `search` chooses the layouts
 of parameters, inputs and ops. Seconds are those of the processor, of which this uses one core.
-`step` is the modelled time of a training step with the layouts that were found, `bound` a lower
+`step` is the modeled time of a training step with the layouts that were found, `bound` a lower
 bound for all layouts. With "h100" costs are those of DGX H100 nodes, else those of eager mode. Each
 case runs in a process of its own; `MB` is the most that it held.
 """

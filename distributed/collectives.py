@@ -153,7 +153,7 @@ def exchange(
     """All-to-all: `sends[i]` goes to `ranks[i]`, and what `ranks[i]` sends here comes back at i.
 
     `recv_shapes[i]` is the shape of what comes from `ranks[i]`. Shapes are free, also empty; the
-    dtype is one for all. The own piece is copied, without travelling. `forms` is what decides all
+    dtype is one for all. The own piece is copied, without traveling. `forms` is what decides all
     shapes, in the same words on every member: the members agree on it before they begin.
     """
     return begin_exchange(sends, recv_shapes, ranks, forms)()

@@ -14,7 +14,7 @@ _SHOWN = 16  # ranks that a text lists one by one
 
 
 def shortened(ranks: Sequence[int]) -> str:
-    """A list of ranks as text; a long one of neighbours by its ends.
+    """A list of ranks as text; a long one of neighbors by its ends.
 
     >>> shortened(range(4)), shortened(range(8, 72))
     ('[0, 1, 2, 3]', '[8, 9, ..., 71]')

@@ -82,7 +82,7 @@ def _are_finite(args: tuple[object, ...]) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    """Return "nan" or "infinite" if a shard of this process has such values, else ""."""
+    """The kind of the first value that is not finite: "nan", "infinite", or "" if there is none."""
     for shard in tensor.shards:
         if shard.is_floating_point() or shard.is_complex():
             finite = torch.isfinite(shard)

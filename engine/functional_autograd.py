@@ -20,7 +20,7 @@ Func = Callable[..., Any]  # gives a tensor, or a tuple of them
 
 
 def _leaves(inputs: Inputs, keep: bool) -> tuple[Tensor, ...]:
-    """The inputs as tensors of their own that require grad; with `keep`, still on the tape."""
+    """New tensors of the inputs that require grad; with `keep`, still on the tape."""
     return tuple(
         t if keep and t.requires_grad else tensor_ops.detach(t).requires_grad_()
         for t in _tuple(inputs)
@@ -42,7 +42,7 @@ def gradients_or_zeros(
     create_graph: bool = False,
     retain_graph: bool | None = None,
 ) -> tuple[Tensor, ...]:
-    """Like `grad`, with zeros where there is no dependence at all."""
+    """`grad`, with zeros for leaves that the outputs do not depend on."""
     given = [None] * len(outputs) if seeds is None else seeds
     linked = [(y, v) for y, v in zip(outputs, given, strict=True) if y.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(leaves)
@@ -124,7 +124,7 @@ def jacobian(
 def _rows(
     output: Tensor, leaves: Sequence[Tensor], create_graph: bool, strict: bool
 ) -> tuple[Tensor, ...]:
-    """The Jacobian of `output` for each leaf, one element of the output after the other."""
+    """The Jacobian of `output` for each leaf, computed row by row."""
     flat = tensor_ops.reshape(output, (-1,))
     rows = [
         _gradients([tensor_ops.getitem(flat, index)], leaves, None, create_graph, strict, True)
@@ -180,7 +180,7 @@ def _gradients(
     strict: bool,
     retain_graph: bool | None = None,
 ) -> tuple[Tensor, ...]:
-    """`gradients_or_zeros`; with `strict`, OnefoldRuntimeError where no input is depended on."""
+    """`gradients_or_zeros`; with `strict`, an error for inputs that no output depends on."""
     if strict and not all(y.requires_grad for y in outputs):
         raise OnefoldRuntimeError(
             "A result of the function does not depend on its inputs, which is not allowed in "
@@ -190,7 +190,7 @@ def _gradients(
 
 
 def _done(made: Any, create_graph: bool) -> Any:
-    """The results of the function: off the tape, unless they may be differentiated again."""
+    """The results of the function, detached unless they may be differentiated again."""
     if create_graph:
         return made
     return _like([tensor_ops.detach(y) for y in _tuple(made)], made)

@@ -39,7 +39,7 @@ def function(text: str, name: str, title: str, names: dict[str, object]) -> Func
 def with_parameters(
     model: Function, name: str, core: Function, *first: object, out: Parameter | None = None
 ) -> Function:
-    """A function with the parameters of `model` (but the `first`), which calls `core` with them.
+    """A function with the parameters of `model` except the `first`, which calls `core` with them.
 
     Written out, so that errors name it, and that no arguments are packed. `first` come before, and
     `out` is the parameter for tensors that take the result.
@@ -72,6 +72,6 @@ def with_parameters(
 def register_variant(
     name: str, core: Callable[Concatenate[T, P], R], first: T, doc: str
 ) -> Callable[P, R]:
-    """Enter `core` with its first argument given, as a function of this name."""
+    """Register `core` with its first argument bound, as a function of this name."""
     made: Callable[P, R] = with_parameters(core, name, core, first)
     return register_as(name, made, doc)

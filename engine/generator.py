@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(slots=True, eq=False)
 class Draw:
-    """One random call: the generator's seed, and the call's id. A captured graph moves them on.
+    """One random call: the generator's seed and the call's id, which a captured graph advances.
 
     Where a graph works on one micro-batch, `part` is (dim, number of micro-batches, which one):
     the numbers are then those that the whole batch has there. For a CUDA graph `memory` is an int64
@@ -36,13 +36,13 @@ class Draw:
 
     @property
     def key(self) -> tuple[Seed, int]:
-        """What a kernel is given: the seed and the id, or the memory in which they are."""
+        """The arguments for a kernel: the seed and the id, or the memory that holds them."""
         return (self.seed, self.call) if self.memory is None else (self.memory, 0)
 
     def within(
         self, shape: tuple[int, ...], offset: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The logical shape, and the place in it, of what lies at `offset` in `shape`.
+        """The logical shape of the draw, and the offset in it of what is at `offset` in `shape`.
 
         >>> draw = Draw(0, 0)
         >>> draw.part = (0, 4, 2)
@@ -63,7 +63,7 @@ _recording = ThreadStack[list[tuple["Generator", Draw]]]("record_draws")
 
 @contextmanager
 def record_draws() -> Iterator[list[tuple[Generator, Draw]]]:
-    """Note every draw of the block, and leave each generator as it was before."""
+    """Record every draw of the block, and restore all generators after it."""
     noted: list[tuple[Generator, Draw]] = []
     before = _recording.items()
 
@@ -97,7 +97,7 @@ class Generator:
         self._next = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Set the seed, from -2**63 to 2**64 - 1, and start from the first call again.
+        """Set the seed, from -2**63 to 2**64 - 1, and restart from the first call.
 
         A negative seed counts from 2**64. Raises OnefoldValueError for any other number.
         """
@@ -140,7 +140,7 @@ class Generator:
         return made
 
     def get_state(self) -> tuple[int, int]:
-        """(seed, next call id): all there is to save."""
+        """(seed, next call id), which is the whole state."""
         return self._seed, self._next
 
     def set_state(self, state: Sequence[int]) -> None:

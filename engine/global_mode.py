@@ -20,12 +20,12 @@ _modes = ThreadStack[tuple[Placement, NdSbp] | None]("global_mode")
 
 
 def mode_now() -> tuple[Placement, NdSbp] | None:
-    """The layout of new tensors in the innermost block; None where the mode is off."""
+    """The layout of new tensors in the innermost block; None if the mode is off."""
     return _modes.last
 
 
 class global_mode:
-    """A block, or function, whose creation functions make global tensors of one layout.
+    """In the block, or decorated function, creation functions make global tensors of one layout.
 
     `device` arguments are ignored there, so that programs written for local tensors run on global
     ones; but the `device` of a tensor on another placement means that placement, and what is made
@@ -73,7 +73,7 @@ class global_mode:
 
 
 class current_global_mode:
-    """The mode that is on now: `is_enabled`, and the `placement` and `sbp` of new tensors."""
+    """The current mode: `is_enabled`, and the `placement` and `sbp` of new tensors."""
 
     def __init__(self) -> None:
         self._mode = mode_now()
@@ -98,7 +98,7 @@ class OwnDevice(str):
 
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
-    """The layout of a tensor for which none was asked, but this device; None for a local one."""
+    """The layout of a new tensor that was only given this device; None if it is local."""
     if not _modes.items():  # as in most programs
         return None
     mode = mode_now()

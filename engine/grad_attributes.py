@@ -15,7 +15,7 @@ from .views import DETACH, base_of, link, stand_in
 
 @register_function
 def set_requires_grad(self: Tensor, mode: bool) -> None:
-    """What assigning `x.requires_grad` does."""
+    """The setter of `x.requires_grad`."""
     if mode and self.node is None:
         if not self.meta.is_floating:
             raise AutogradError(
@@ -42,7 +42,7 @@ def _frozen_leaf(x: Tensor) -> Leaf | None:
 
 @register_function
 def set_grad(self: Tensor, value: Tensor | None) -> None:
-    """What assigning `x.grad` does."""
+    """The setter of `x.grad`."""
     if value is not None:
         check_gradient(self, value, ".grad")
     if (current := interpreter.get_current()) is not None:
@@ -57,7 +57,7 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
 
 @register_function
 def detach(input: Tensor) -> Tensor:
-    """The tensor without the history of its computation: a view, through which it can be changed.
+    """A view of the tensor without its history; a write to the view changes the tensor.
 
     In-place methods of either change the value of both, and the history of the named one only.
     """
@@ -68,7 +68,7 @@ def detach(input: Tensor) -> Tensor:
 
 @register_function
 def detach_(input: Tensor) -> Tensor:
-    """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
+    """Drop the history of the tensor; raises OnefoldRuntimeError for a view."""
     if base_of(input) is not None and not input._step.detaches:
         raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
     input.node = None
@@ -76,7 +76,7 @@ def detach_(input: Tensor) -> Tensor:
 
 
 class HookHandle:
-    """Takes a hook away again."""
+    """A handle that removes a hook."""
 
     def __init__(self, edge: Edge, hook: Hook) -> None:
         self._edge = edge

@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def is_grad_enabled() -> bool:
-    """Whether ops are being recorded for gradients."""
+    """Whether ops are recorded for gradients."""
     return interpreter.is_grad_enabled()
 
 
@@ -79,7 +79,7 @@ def inference_mode(mode: bool | Callable[P, R] = True) -> Mode | Callable[P, R]:
 
 
 class set_grad_enabled(Mode):
-    """Switch the recording of gradients on or off, at once; as a context it switches back."""
+    """Switch the recording of gradients on or off; as a context manager it switches back."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)

@@ -17,7 +17,7 @@ _DOUBLE = (torch.float64, torch.complex128)
 
 
 class GradcheckError(AutogradError):
-    """What `gradcheck` raises where gradients are wrong."""
+    """The error of `gradcheck` for wrong gradients."""
 
 
 def gradcheck(
@@ -32,7 +32,7 @@ def gradcheck(
     check_undefined_grad: bool = True,
     fast_mode: bool = False,
 ) -> bool:
-    """Whether the gradients of a function agree with differences of its values, as in torch.
+    """Check the gradients of a function against finite differences, as in torch.
 
     Each element of the inputs that require grad, which should be float64, is moved by `eps` both
     ways, and backward runs twice for each element of the outputs; two runs may differ by
@@ -120,7 +120,7 @@ def _outputs(func: Callable[..., Any], inputs: tuple[Any, ...]) -> list[Tensor]:
 def _differences(
     func: Callable[..., Any], inputs: tuple[Any, ...], place: int, eps: float
 ) -> list[torch.Tensor]:
-    """Of each output, its slope (elements of the input, elements of the output) by differences."""
+    """The Jacobian (elements of the input, of the output) of each output, by finite differences."""
     x = tensor_ops.detach(inputs[place])
     flat = tensor_ops.reshape(x, (-1,))
     columns = []
@@ -140,7 +140,7 @@ def _differences(
 
 
 def _gradients(y: Tensor, leaves: Sequence[Tensor]) -> list[torch.Tensor]:
-    """For each leaf the slope (elements of the leaf, elements of the output) by backward."""
+    """The Jacobian (elements of the leaf, of the output) for each leaf, by backward."""
     flat = tensor_ops.reshape(y, (-1,))
     rows = [
         gradients_or_zeros([tensor_ops.getitem(flat, index)], leaves, retain_graph=True)

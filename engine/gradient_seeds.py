@@ -16,7 +16,7 @@ from .tensor import Tensor, tensor_ops
 
 
 def seed_of(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
-    """The gradient with which backward starts at `output`."""
+    """The gradient from which backward starts at `output`."""
     if output.node is None:
         raise AutogradError(
             f"element {index} of tensors does not require grad and does not have a grad_fn: "

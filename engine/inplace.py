@@ -28,7 +28,7 @@ from .views import has_links, leave, snapshot
 
 @register_function
 def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> Tensor:
-    """`self` takes the result of the op `name` on it; what `x.add_(y)` and the like do.
+    """`self` takes the result of the op `name` on it, as in `x.add_(y)`.
 
     Raises AutogradError for a leaf that requires grad, ShapeError or OnefoldRuntimeError when the
     result does not fit; then `self` is as it was.
@@ -88,12 +88,12 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
 
 
 class _Overwritten:
-    """The place on the tape of a tensor all of whose elements were replaced."""
+    """The op on the tape of a tensor all of whose elements were replaced."""
 
     name = "overwrite"
 
     def vjp(self, needs: Needs, dy: Tensor, y: object, *args: object) -> Gradients:
-        """Zeros for what the tensor was before, as in torch; what it took gets the gradient."""
+        """Zeros for the old value, as in torch; the new value gets the gradient."""
         return needs[0] and names.zeros_like(dy), dy
 
 
@@ -123,7 +123,7 @@ def take(self: Tensor, value: Tensor) -> None:
 
 
 def _copied(value: Tensor) -> Tensor:
-    """Another tensor of the same value, history and memory, which belongs to both."""
+    """Another tensor with the same value, history and (shared) memory."""
     made = from_shards(own_tuple(value.shards), value.meta, value.node)
     made.shared = True
     return made
@@ -137,7 +137,7 @@ def become(self: Tensor, value: Tensor) -> None:
 
 
 def note_written(tensors: Sequence[Tensor]) -> list[Change]:
-    """Let the tape, bases and views know of writes into the memory of tensors, outside the tape."""
+    """Update versions, bases and views after writes into the memory of tensors off the tape."""
     linked = [tensor for tensor in tensors if tensor.shared and has_links(tensor)]
     values = [snapshot(tensor) for tensor in linked]  # some may be views of one base
     for tensor, value in zip(linked, values, strict=True):
@@ -149,7 +149,7 @@ _is_contiguous = torch.Tensor.is_contiguous
 
 
 def writable(x: Tensor) -> None:
-    """Give the tensor contiguous memory of its own, unless it has such memory."""
+    """Give the tensor contiguous memory that it shares with no other, unless it has such memory."""
     shards = x.shards
     one = len(shards) == 1
     contiguous = shards[0].is_contiguous() if one else all(map(_is_contiguous, shards))
@@ -159,13 +159,13 @@ def writable(x: Tensor) -> None:
 
 
 def contiguous_copies(shards: Shards) -> Shards:
-    """The shards in row-major memory of their own; those that are one tensor stay one."""
+    """Contiguous copies of the shards; equal shards share one copy."""
     unique = {id(part): part.clone(memory_format=torch.contiguous_format) for part in shards}
     return tuple([unique[id(part)] for part in shards])
 
 
 def _check_made(value: Tensor) -> None:
-    """Raise OnefoldRuntimeError for what is left of a graph's capture, which has no shards."""
+    """Raise OnefoldRuntimeError for a tensor left over from a capture, which has no shards."""
     if interpreter.get_current() is None:
         iter(value.shards)
 
@@ -202,7 +202,7 @@ def fitted(value: object, target: Tensor) -> Tensor:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """Whether this process has the whole value."""
+    """Whether this process holds the whole value."""
     return bool(x.shards) and all(sbp.is_broadcast for sbp in x.meta.nd_sbp)
 
 
@@ -251,7 +251,7 @@ def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
 
 @register_function
 def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """The elements with equal indices become `fill_value`; dims are equal, or two.
+    """The elements on the diagonal become `fill_value`; more than two dims must be of equal size.
 
     With `wrap` the diagonal of a tall matrix begins again below, after one row. Raises
     OnefoldRuntimeError for fewer than two dims, and for more of unequal sizes.

@@ -26,7 +26,7 @@ def check_reshaped(x: Tensor, what: str) -> None:
 
 
 def _stands_for(x: Tensor) -> Tensor:
-    """A tensor with the value and the place on the tape of `x`, and with its base and views."""
+    """A tensor that takes over the value, the place on the tape, the base and the views of `x`."""
     leaf = x.node is not None and x.node.is_leaf
     made = from_shards(x.shards, x.meta, None if leaf else x.node)
     made.shared, made.version = True, x.version
@@ -40,7 +40,7 @@ def _stands_for(x: Tensor) -> Tensor:
 
 
 def become_view(self: Tensor, name: str, *args: object, **kwargs: object) -> Tensor:
-    """`self` becomes what the op `name`, which gives a view, makes of it.
+    """`self` becomes the view that the op `name` makes of it.
 
     Raises AutogradError for a leaf that requires grad.
     """

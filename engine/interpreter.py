@@ -34,13 +34,13 @@ class Interpreter:
         raise NotImplementedError
 
     def before_change(self, tensor: Tensor) -> None:
-        """Hear that a tensor is about to take another value, by an in-place operation."""
+        """Called before an in-place operation changes a tensor."""
 
     def before_sharing(self, tensor: Tensor) -> None:
-        """Hear that another tensor is about to be made of the tensor's shards."""
+        """Called before another tensor is made from the tensor's shards."""
 
     def before_gradient(self, tensor: Tensor) -> None:
-        """Hear that the `.grad` of a tensor is about to be set."""
+        """Called before the `.grad` of a tensor is set."""
 
     def call_module(
         self,
@@ -61,7 +61,7 @@ class Interpreter:
         return vjp(*args)
 
     def start_backward(self, gradient: Tensor) -> Tensor:
-        """The gradient with which `backward()` starts, given the one that the program asked for."""
+        """The gradient from which `backward()` starts, given the one that the program passed."""
         return gradient
 
     def step_optimizer(self, optimizer: object, update: Callable[[], None]) -> None:
@@ -71,15 +71,15 @@ class Interpreter:
     def clip_gradients(
         self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool
     ) -> Tensor:
-        """The norm of the gradients of the parameters together, by which they are clipped later."""
+        """The total norm of the parameters' gradients, by which they are clipped later."""
         raise NotImplementedError
 
     def for_gradients(self) -> Interpreter | None:
-        """What runs the ops of a backward that starts now."""
+        """The interpreter for the ops of a backward that starts now."""
         return self
 
     def repeated_under(self, interpreter: Interpreter | None) -> Interpreter | None:
-        """What runs again, while `interpreter` is current, what ran under this one."""
+        """The interpreter that recomputes, under `interpreter`, what ran under this one."""
         return interpreter
 
     def adding(self, edge: Edge) -> AbstractContextManager[None]:
@@ -98,7 +98,7 @@ class Through(Interpreter):
         self.hand_on_to(inner)
 
     def hand_on_to(self, inner: Interpreter | None) -> None:
-        """Let `inner` be what everything is handed on to from now on."""
+        """Set `inner`, to which everything is passed on."""
         self.inner = inner
         self._to = inner or Interpreter()
 
@@ -142,14 +142,14 @@ last_change = 0
 
 
 def stamp() -> int:
-    """The number of an in-place change that happens now; a tensor keeps it as its `version`."""
+    """A new number for an in-place change, which the changed tensor keeps as its `version`."""
     global last_change
     last_change = next(sequence)
     return last_change
 
 
 def capturing() -> bool:
-    """Whether ops are being captured, so that tensors have no values now."""
+    """Whether ops are being captured, so that tensors have no values."""
     current = get_current()
     return current is not None and current.captures
 

@@ -13,7 +13,7 @@ from .tensor import Tensor, from_shards, tensor_ops
 
 
 class KeptCast:
-    """The use of a kept cast, as the tape sees it: gradients of several uses add up in float32."""
+    """The op of one use of a kept cast: the gradients of several uses add up in float32."""
 
     name = "cast"
 
@@ -25,7 +25,7 @@ KEPT_CAST = KeptCast()
 
 
 def used(cast: Tensor, x: Tensor) -> Tensor:
-    """A cast of `x` that was made before, with a place of its own on the tape."""
+    """A cast of `x` that was made before, with its own node on the tape."""
     y = from_shards(cast.shards, cast.meta)
     y.shared = True
     if x.node is not None and interpreter.is_grad_enabled():
@@ -34,12 +34,12 @@ def used(cast: Tensor, x: Tensor) -> Tensor:
 
 
 def keep_low_copy(x: Tensor, cast: Tensor) -> None:
-    """Let a tensor know its cast to a lower precision, which the same kernel wrote."""
+    """Keep with a tensor its cast to a lower precision, which the same kernel wrote."""
     x._low_copy = cast, x.shards, x.version
 
 
 def low_copy(x: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """The cast of `x` that was made with it, with a place of its own on the tape."""
+    """The cast of `x` that was made with it, with its own node on the tape."""
     kept = getattr(x, "_low_copy", None)
     if kept is None:
         return None

@@ -15,9 +15,9 @@ from .tensor import Tensor
 
 Interval: TypeAlias = tuple[int, int]  # from, to
 
-# Backgrounds by rank: numbers of xterm's 256 colours, and the same for HTML and pictures.
+# Backgrounds by rank: numbers of xterm's 256 colors, and the same for HTML and pictures.
 _TERMINAL = (75, 215, 114, 210, 183, 180, 218, 248, 186, 116)
-COLOURS = (
+COLORS = (
     "#5fafff", "#ffaf5f", "#87d787", "#ff8787", "#d7afff",
     "#d7af87", "#ffafd7", "#a8a8a8", "#d7d787", "#87d7d7",
 )  # fmt: skip
@@ -27,7 +27,7 @@ _TERMINAL_SHARED = 253
 
 @dataclass(frozen=True)
 class Cell:
-    """A part of a tensor: its place in the grid of parts, and the ranks that hold it.
+    """A part of a tensor: its position in the grid of parts, and the ranks that hold it.
 
     Every group of ranks in `holders` holds the part; the ranks of a group hold addends of it.
     """
@@ -109,12 +109,12 @@ def _ranks(meta: Meta) -> str:
     return f"{meta.placement.type} {meta.placement.ranks.tolist()}"
 
 
-def as_text(name: str, meta: Meta, colour: bool) -> str:
+def as_text(name: str, meta: Meta, color: bool) -> str:
     r"""The title of a tensor, and a line for each row of its parts.
 
     >>> p = onefold.placement("cpu", [[0, 1], [2, 3]])
     >>> x = onefold.zeros(5, 6, placement=p, sbp=[onefold.sbp.split(0), onefold.sbp.split(1)])
-    >>> print(as_text("x", x.meta, colour=False))
+    >>> print(as_text("x", x.meta, color=False))
     x: float32[5, 6] (S0, S1) on cpu [[0, 1], [2, 3]]
       dim 0 \ 1  0:3     3:6
       0:3        rank 0  rank 1
@@ -141,15 +141,15 @@ def as_text(name: str, meta: Meta, colour: bool) -> str:
         lines.append(f"  {corner.ljust(left)}  {columns}".rstrip())
     for index, row in enumerate(labels):
         texts = [label.ljust(width) for label in row]
-        if colour:
-            texts = [_coloured(text, cell) for text, cell in zip(texts, body[index], strict=True)]
+        if color:
+            texts = [_colored(text, cell) for text, cell in zip(texts, body[index], strict=True)]
         begin = f"{first[index + bool(head)].ljust(left)}  " if grid.rows else ""
         lines.append(f"  {begin}{'  '.join(texts)}".rstrip())
     return "\n".join(lines)
 
 
 def as_html(named: Iterable[tuple[str, Meta]]) -> str:
-    """A table with a row for each tensor: its title, and the grid of its parts in colours."""
+    """A table with a row for each tensor: its title, and the grid of its parts in colors."""
     rows = []
     for name, meta in named:
         cells = "" if meta.placement is None else _html_grid(grid_of(meta))
@@ -163,9 +163,9 @@ def as_html(named: Iterable[tuple[str, Meta]]) -> str:
 def _html_grid(grid: Grid) -> str:
     rows: dict[int, list[str]] = {}
     for cell in grid.cells:
-        colour = SHARED if cell.rank is None else COLOURS[cell.rank % len(COLOURS)]
+        color = SHARED if cell.rank is None else COLORS[cell.rank % len(COLORS)]
         rows.setdefault(cell.row, []).append(
-            f"<td style='background:{colour};color:black'>{escape(_label(cell))}</td>"
+            f"<td style='background:{color};color:black'>{escape(_label(cell))}</td>"
         )
     lines = "".join(f"<tr>{''.join(row)}</tr>" for row in rows.values())
     return f"<table>{lines}</table>"
@@ -173,7 +173,7 @@ def _html_grid(grid: Grid) -> str:
 
 @register_function
 def tensor_html(x: Tensor) -> str | None:
-    """What notebooks show of a global tensor: its values, and who holds them."""
+    """A global tensor in a notebook: its values, and the ranks that hold them."""
     if x.is_local:
         return None  # then they show its text
     return f"<pre>{escape(names.describe(x))}</pre>{as_html([('', x.meta)])}"
@@ -187,7 +187,7 @@ def _interval(interval: Interval) -> str:
     return f"{interval[0]}:{interval[1]}"
 
 
-def _coloured(text: str, cell: Cell) -> str:
+def _colored(text: str, cell: Cell) -> str:
     """The text on the background of its rank, in black."""
-    colour = _TERMINAL_SHARED if cell.rank is None else _TERMINAL[cell.rank % len(_TERMINAL)]
-    return f"\x1b[48;5;{colour}m\x1b[30m{text}\x1b[0m"
+    color = _TERMINAL_SHARED if cell.rank is None else _TERMINAL[cell.rank % len(_TERMINAL)]
+    return f"\x1b[48;5;{color}m\x1b[30m{text}\x1b[0m"

@@ -14,7 +14,7 @@ _passes = ThreadStack["LeafCalls"]("backward_passes")  # that run now
 
 
 class LeafCalls:
-    """The calls of one backward pass.
+    """Calls the hooks of leaves in one backward pass.
 
     Where gradients reach leaves `at_once`, each from the node that made it, a leaf's gradient is
     whole when all nodes that read it have run. Otherwise it arrives in one piece.
@@ -26,13 +26,13 @@ class LeafCalls:
         self._ends: list[Callable[[], object]] = []
 
     def visited(self, parents: Sequence[Edge | None], grads: Sequence[object]) -> None:
-        """Hear that a node has given these gradients to its parents."""
+        """Note that a node has passed these gradients to its parents."""
         for parent, grad in zip(parents, grads, strict=False):
             if type(parent) is Leaf:
                 self.arrived(parent, grad is not None)
 
     def arrived(self, leaf: Edge, some: bool = True) -> None:
-        """Hear that a leaf got a part of its gradient, or that a part will not come."""
+        """Note that a part of a leaf's gradient has arrived, or will not come."""
         self._left[leaf] = left = self._left.get(leaf, 1) - 1
         if some:
             self._waiting[leaf] = None
@@ -40,7 +40,7 @@ class LeafCalls:
             self._call(leaf)
 
     def end(self) -> None:
-        """Call what is left: hooks of leaves that not every node gave a gradient, then the ends."""
+        """Call the remaining hooks, of leaves with missing parts, then the final callbacks."""
         for leaf in list(self._waiting):
             self._call(leaf)
         ends, self._ends = self._ends, []  # they may hold this pass
@@ -99,7 +99,7 @@ def running_pass() -> LeafCalls:
 
 
 def _uses(starts: Iterable[Edge]) -> dict[Edge, int]:
-    """By leaf, how many gradients will reach it at most."""
+    """The largest number of gradients that can reach each leaf."""
     uses: dict[Edge, int] = {}
     seen: set[Edge] = set()
     left = list(starts)

@@ -25,7 +25,7 @@ class Parts:
 
 
 def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> Parts:
-    """The members' parts, told by the members themselves if `check_meta`, else taken to be as `x`.
+    """The members' parts, as gathered from them if `check_meta`, else assumed to be like `x`.
 
     Collective over the job then. Raises RankMismatch when processes disagree on what they join.
     """
@@ -65,7 +65,7 @@ def report_problem(error: OnefoldError) -> None:
 def joined_shape(
     shapes: list[tuple[int, ...]], placement: Placement, nd_sbp: NdSbp
 ) -> tuple[int, ...]:
-    """The shape of the tensor of which these are the parts, in mesh order."""
+    """The shape of the tensor with these parts, which are in mesh order."""
     ndims = {len(shape) for shape in shapes}
     if len(ndims) > 1:
         raise ShapeError(f"local_to_global: the parts have different numbers of dims: {shapes}")
@@ -92,7 +92,7 @@ def unbalanced(meta: Meta, shapes: list[tuple[int, ...]]) -> ShapeError:
 
 
 def own_parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
-    """The shards that this process's part gives, on the devices of their ranks.
+    """The shards made from this process's part, on the devices of their ranks.
 
     Along broadcast axes the first rank's counts.
     """

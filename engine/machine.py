@@ -18,7 +18,7 @@ _USUAL = 1e6  # bytes of a message or collective for which layouts are chosen
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What communication costs between the ranks of one device type."""
+    """The cost of communication between ranks of one device type."""
 
     launch: float  # seconds per collective, whatever its size
     step: float  # seconds per round in which every rank sends one message
@@ -29,7 +29,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device type's constants: links at a usual size, what kernels do at large ones."""
+    """The constants of a device type: its link, and the rates of kernels on large tensors."""
 
     link: Link
     copy: float  # seconds per byte between the device and its host

@@ -19,12 +19,12 @@ Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # (offset, size), per 
 
 
 def slices_of(box: Box) -> tuple[slice, ...]:
-    """The index that takes a box out of the whole tensor."""
+    """The index that selects a box of the logical tensor."""
     return tuple(slice(start, start + size) for start, size in zip(*box, strict=True))
 
 
 def balanced(size: int, parts: int, index: int) -> tuple[int, int]:
-    """(offset, size) of part `index` when `size` is split in `parts`: the first ones get one more.
+    """(offset, size) of part `index` of `size` split into `parts`; the first ones get one more.
 
     >>> [balanced(7, 3, i) for i in range(3)]
     [(0, 3), (3, 2), (5, 2)]
@@ -179,7 +179,7 @@ _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
 
 def blank_shards(meta: Meta) -> tuple[torch.Tensor, ...]:
-    """Shards of this process without data, on torch's "meta" device: shapes, strides and a dtype.
+    """The shards of this process as tensors without data, on torch's "meta" device.
 
     >>> blank_shards(Meta.of((4, 5), torch.float32, device=torch.device("meta")))
     (tensor(..., device='meta', size=(4, 5)),)

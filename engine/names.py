@@ -21,7 +21,7 @@ names: Names[Any] = Names()
 
 
 def find_name(name: str) -> Function | None:
-    """The function entered under `name`, or None."""
+    """The function registered under `name`, or None."""
     found: Function | None = vars(names).get(name)
     return found
 
@@ -32,19 +32,19 @@ def all_names() -> dict[str, Function]:
 
 
 def register_function(function: F) -> F:
-    """Enter a function into the table under its own name (a decorator)."""
+    """Register a function under its own name (a decorator)."""
     return register_name(function.__name__, function)
 
 
 def register_as(name: str, function: F, doc: str) -> F:
-    """Enter a function that was made for this name, which it gets with the documentation."""
+    """Register a generated function, which gets this name and documentation."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return register_name(name, function)
 
 
 def register_name(name: str, function: F) -> F:
-    """Enter `function` under `name`; a name is entered once."""
+    """Register `function` under `name`, which must be new."""
     assert name not in vars(names), f"two functions are named {name}"
     setattr(names, name, function)
     return function

@@ -16,13 +16,13 @@ R = TypeVar("R")
 
 
 class _Module(Protocol):
-    """What an observer asks of a module."""
+    """The interface that an observer requires of a module."""
 
     def named_modules(self) -> Iterator[tuple[str, object]]: ...
 
 
 class Observer(interpreter.Through):
-    """An interpreter for subclasses that look at what passes; `run` is called for every op.
+    """The base of interpreters that watch ops and modules; `run` is called for every op.
 
     `scope` is the path of the module whose op or gradient runs now. Modules are known by the
     paths in `named`; others by their path in the module that was called first, after the name of
@@ -56,18 +56,18 @@ class Observer(interpreter.Through):
             return self._to.call_module(module, forward, args, kwargs)
 
     def run_vjp(self, node: Node, vjp: Callable[..., R], args: tuple[object, ...]) -> R:
-        """In the module that made what the node stands for."""
+        """Run it in the module that recorded the node."""
         self._differentiated = self._scope_at(node.seq)
         with self._within(self._differentiated, True):
             return self._to.run_vjp(node, vjp, args)
 
     def adding(self, edge: Edge) -> AbstractContextManager[None]:
-        """In the module that made what the gradients are those of, or whose gradient was last."""
+        """In the module of the tensor whose gradients are added, or that of the last gradient."""
         made = not edge.is_leaf
         return self._within(self._scope_at(edge.seq) if made else self._differentiated, True)
 
     def _scope_at(self, seq: int) -> str:
-        """The module in which the node of the tape with this number was made."""
+        """The module in which the node with this sequence number was recorded."""
         return self._scopes[bisect_right(self._changes, seq) - 1]
 
     @contextmanager

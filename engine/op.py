@@ -36,7 +36,7 @@ Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> tor
 
 
 def required(value: T | None) -> T:
-    """What an op is never called without, such as the meta of a tensor."""
+    """The value, which must not be None, such as the meta of a required tensor."""
     assert value is not None
     return value
 
@@ -59,7 +59,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What a kernel may know of the rank it runs on: the boxes of its input and output shards."""
+    """The rank that a kernel runs on: the boxes of its input and output shards."""
 
     position: int
     inputs: Metas  # global
@@ -76,7 +76,7 @@ class Local:
         return "cpu" if device is None else device.type
 
     def pick(self, reference: Kernel) -> Kernel:
-        """The function that does the work of a torch reference here; see `kernels/select.py`."""
+        """The kernel for a torch reference on this device; see `kernels/select.py`."""
         return pick(reference, self.device_type)
 
     def pick_into(self, reference: Kernel, into: Kernel) -> Kernel:
@@ -244,7 +244,7 @@ class Op:
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: Arg) -> Tensor:
-        """`x` with `value` in the place of output `index`, for an op whose outputs are views.
+        """`x` with output `index` replaced by `value`, for an op whose outputs are views.
 
         What becomes of a base when a view of it is written. Written with ops, as `vjp`. Outputs of
         one call have no element in common.
@@ -259,7 +259,7 @@ class Op:
         return None
 
     def boxing(self, metas: Metas, attrs: Arg) -> BoxingPlan | None:
-        """The plan that moves the input's shards between ranks: of boxing itself, no other op."""
+        """The plan that moves the input's shards between ranks, for boxing itself only."""
         return None
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
@@ -291,7 +291,7 @@ _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
 
 
 def error_class(error: Exception) -> type[OnefoldError]:
-    """The Onefold class as which an error of a kernel is raised."""
+    """The Onefold error class for an error of a kernel."""
     if isinstance(error, OnefoldError):
         return type(error)
     found = (ours for theirs, ours in _KINDS if isinstance(error, theirs))

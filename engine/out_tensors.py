@@ -24,7 +24,7 @@ OUTS = OUT.replace(annotation=Sequence[Tensor] | None)
 
 @register_function
 def give_to(out: object, result: R) -> R:
-    """Let `out`, one tensor or several, take what a function gave, in its own dtype and layout.
+    """Write the results of a function to `out`, one tensor or several, in its dtype and layout.
 
     Returns the tensors of `out` in the place of the results. As in torch a tensor without elements
     gets the shape of the result, and one of another shape too, with a warning. Raises
@@ -72,7 +72,7 @@ def _check(x: Tensor, y: Tensor) -> None:
 
 
 def made_for(out: Tensor, layout: L) -> L:
-    """The arguments of a creation with the dtype and layout of the tensor that takes it.
+    """The arguments of a creation function, with the dtype and layout of `out`.
 
     Raises OnefoldRuntimeError for another dtype, OnefoldTypeError for a layout.
     """
@@ -94,7 +94,7 @@ def made_for(out: Tensor, layout: L) -> L:
 
 
 def with_out(signature: Signature, out: Parameter = OUT) -> Signature:
-    """The parameters of a function that takes `out` too."""
+    """The parameters of a function, with `out` added."""
     given = [*signature.parameters.values()]
     rest = [given.pop()] if given and given[-1].kind is Parameter.VAR_KEYWORD else []
     return signature.replace(parameters=[*given, out, *rest])

@@ -1,6 +1,6 @@
-"""Shards of one's own: what tells a copy that shares memory from another name of one tensor.
+"""Own shards: how a copy that shares memory differs from a second reference to one tensor.
 
-A copy shares the memory of what it was made of until one of the two is written. Views, detached
+A copy shares the memory of its original until one of the two is written. Views, detached
 tensors and snapshots have the very tuple of shards of their tensor, and a graph takes them as one
 variable; a copy has another tuple, and is another variable.
 """

@@ -24,7 +24,7 @@ _Key = tuple[int, torch.dtype]  # the id of a parameter, and the dtype of the ca
 
 
 class _Kept(NamedTuple):
-    """A parameter's cast, and what the parameter was then."""
+    """A parameter's cast, and the state of the parameter at that time."""
 
     param: Tensor
     shards: Shards
@@ -37,7 +37,7 @@ class _Kept(NamedTuple):
 
 
 class _Together:
-    """Parameters that are cast in the same blocks. Those that one does not use are parted."""
+    """Parameters that are cast in the same blocks; a block that does not use some splits them."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self.leaves = WeakKeyDictionary[Leaf, None](dict.fromkeys(leaves))
@@ -78,14 +78,14 @@ class ParameterCasts:
         return kept.cast
 
     def uses_triton(self, x: Meta) -> bool:
-        """Whether Triton does the work on the device of such a tensor."""
+        """Whether Triton kernels run on the device of such a tensor."""
         found = self._triton.get(x.device_type)
         if found is None:
             found = self._triton[x.device_type] = uses_triton(x.device_type)
         return found
 
     def _due_with(self, param: Tensor, leaf: Leaf, dtype: torch.dtype) -> list[Tensor]:
-        """The other parameters that are to be cast when this one is."""
+        """The other parameters to cast together with this one."""
         group = leaf.cast_with
         if not isinstance(group, _Together) or not _is_dense(param):
             return []
@@ -102,7 +102,7 @@ class ParameterCasts:
         return found
 
     def end(self) -> None:
-        """Let the next blocks cast together what this one used."""
+        """Make the next blocks cast together what this one used."""
         if True not in self._triton.values():
             return
         groups: dict[object, list[Leaf]] = {}

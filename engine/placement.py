@@ -134,7 +134,7 @@ class Placement:
 
     def __repr__(self) -> str:
         if not hasattr(self, "strides"):  # made by object.__new__, or an error interrupted it
-            return "<onefold.placement that was not initialised>"
+            return "<onefold.placement that was not initialized>"
         return f'onefold.placement(type="{self.device_type}", ranks={self.ranks.tolist()})'
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -34,5 +34,5 @@ class saved_tensors_hooks:
         autograd_tape.saved_hooks.pop()
 
     def _keep(self, tensor: Tensor) -> object:
-        """Pack a tensor of its own, so that in-place changes of the saved one do not matter."""
+        """Pack a new tensor, so that in-place changes of the saved one do not matter."""
         return self._pack(frozen(tensor))

@@ -65,7 +65,7 @@ class Sbp:
 
     @property
     def reduction(self) -> str:
-        """What joins the addends of a partial layout: "sum", "max" or "min"."""
+        """The reduction of the addends of a partial layout: "sum", "max" or "min"."""
         return REDUCTION[self.kind]
 
     @property

@@ -28,7 +28,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The mesh axis that a rule is asked for: its size, and what earlier axes did to the inputs."""
+    """The mesh axis of a rule: its size, and how earlier axes have split the inputs."""
 
     parts: int
     ragged: tuple[frozenset[int], ...] = ()  # per input: dims whose sizes differ between ranks

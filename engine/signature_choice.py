@@ -24,7 +24,7 @@ def choose(
     outputs: Sequence[Meta],
     placement: Placement,
 ) -> tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]:
-    """The layouts that the inputs must have and the outputs get: least modelled time, per axis.
+    """The layouts that the inputs must have and the outputs get: least modeled time, per axis.
 
     `given` is what the op's rule gets after the tensors.
 
@@ -64,7 +64,7 @@ def choose(
 
 
 def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-    """Modelled seconds of the op itself in these layouts: on every axis split or done by all."""
+    """Modeled seconds of the op itself in these layouts: on every axis split or done by all."""
     placement = outputs[0].global_placement
     work = _work(op, metas, outputs, placement.device_type)
     tensors = [meta for meta in (*metas, *outputs) if meta is not None]
@@ -75,7 +75,7 @@ def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> fl
 
 
 def _work(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta], kind: str) -> float:
-    """Modelled seconds of the whole logical op on one device."""
+    """Modeled seconds of the whole logical op on one device."""
     moved = sum([meta.nbytes for meta in (*metas, *outputs) if meta is not None])
     device = machine(kind)
     return op.flops(metas, outputs) * device.flop + moved * device.byte

@@ -32,7 +32,7 @@ Shards = tuple[torch.Tensor, ...]
 
 _new = object.__new__
 
-# What torch's Python functions pass on although it asks for nothing.
+# Arguments that torch's Python functions pass on, with the values that have no effect.
 _NO_EFFECT: dict[str, tuple[object, ...]] = {
     "inplace": (False,),
     "_stacklevel": (3, 5),
@@ -56,8 +56,8 @@ def _no_such_dim(dim: int, ndim: int) -> str:
 class method:
     """A tensor method that is the function of a name in the table of names.
 
-    Ops are defined above tensors, so the name is looked up when the method is first used; from
-    then on the class has the function itself, which calls at the speed of a method written out.
+    Ops are defined in a higher layer, so the name is looked up when the method is first used; from
+    then on the class has the function itself, which is as fast as a method defined here.
     """
 
     __slots__ = ("_attribute", "_name")
@@ -98,7 +98,7 @@ class Tensor(TensorAttributes):
     `shards` follow the order of the placement's ranks: one in a launched world, all in a virtual
     one, none on a process outside the placement; a local tensor has exactly one.
 
-    `Tensor(2, 3)` has values that are not set, `Tensor([2, 3])` those of the list, both in the
+    `Tensor(2, 3)` is uninitialized, `Tensor([2, 3])` has the values of the list, both in the
     default dtype; `device=`, or `placement=` and `sbp=`, say where.
     """
 
@@ -109,10 +109,10 @@ class Tensor(TensorAttributes):
 
     shards: Shards
     meta: Meta
-    node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
+    node: Edge | None  # its place on the tape; None: it needs no gradient
     version: int  # the number of its last in-place change (`interpreter.stamp`), 0 if none
-    shared: bool  # its memory may belong to another tensor too, so in-place work copies first
-    _frozen_leaf: Leaf  # set once it required no grad any more, or got a `.grad` without
+    shared: bool  # its memory may belong to another tensor too, so in-place ops copy first
+    _frozen_leaf: Leaf  # set once it no longer requires grad, or gets a `.grad` without
     _low_copy: tuple[Tensor, Shards, int]  # set where a cast was made with it; see `kept_cast`
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
@@ -123,7 +123,7 @@ class Tensor(TensorAttributes):
     def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
         names.init_tensor(self, data, layout)
 
-    # What it is.
+    # Shape, dtype and layout.
 
     @property
     def shape(self) -> torch.Size:
@@ -296,7 +296,7 @@ class Tensor(TensorAttributes):
         return int(names.item(self))
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show."""
+        """The tensor in a notebook."""
         html: str | None = names.tensor_html(self)
         return html
 
@@ -316,7 +316,7 @@ class Tensor(TensorAttributes):
     def __array_wrap__(
         self, array: ndarray, context: object = None, return_scalar: bool = False
     ) -> Tensor | ndarray:
-        """What a function of numpy gives for a local tensor: a tensor, as with torch's."""
+        """The result of a numpy function on a local tensor: a tensor, as in torch."""
         return array if self.is_global else tensor_ops.tensor(array)
 
     def __dlpack__(self, **options: object) -> object:
@@ -391,7 +391,7 @@ class Tensor(TensorAttributes):
 
 
 def from_shards(shards: Shards, meta: Meta, node: Edge | None = None) -> Tensor:
-    """A tensor of these shards, laid out as `meta` says."""
+    """A tensor of these shards, in the layout of `meta`."""
     x = _new(Tensor)
     x.shards = shards
     x.meta = meta
@@ -402,7 +402,7 @@ def from_shards(shards: Shards, meta: Meta, node: Edge | None = None) -> Tensor:
 
 
 def hold(x: Tensor, shards: Shards, meta: Meta) -> None:
-    """Give a new tensor, which may be of a subclass, its shards."""
+    """Initialize a new tensor, which may be of a subclass, with its shards."""
     x.shards = shards
     x.meta = meta
     x.node = None
@@ -410,17 +410,17 @@ def hold(x: Tensor, shards: Shards, meta: Meta) -> None:
     x.shared = False
 
 
-tensor_ops = cast("Names[Tensor]", names)  # the same table, for functions that give one tensor
+tensor_ops = cast("Names[Tensor]", names)  # the same table, for functions that return a tensor
 
 
 def add_method(name: str) -> None:
-    """Give tensors a method that calls the function of this name."""
+    """Add a tensor method that calls the function of this name."""
     METHODS.append(name)
     setattr(Tensor, name, method(name, name))
 
 
 def add_inplace_method(name: str) -> None:
-    """Give tensors a method `name_` that puts the result of the function into the tensor."""
+    """Add a tensor method `name_` that writes the result of the function into the tensor."""
     INPLACE.append(name)
     setattr(Tensor, f"{name}_", inplace(name))
 

@@ -64,14 +64,14 @@ class TensorAttributes(TensorMethods):
 
     @property
     def is_meta(self) -> bool:
-        """Whether it has no data: of the "meta" device, planned, or not materialised yet."""
+        """Whether it has no data: on the "meta" device, planned, or not materialized yet."""
         shards: object = getattr(self, "shards", ())
         blank = isinstance(shards, tuple) and any(part.is_meta for part in shards)
         return blank or not self.meta.has_data
 
     @property
     def global_id(self) -> int:
-        """A number of this global tensor, given when it is first asked for.
+        """An id of this global tensor, assigned when it is first read.
 
         It is the same on every process if all ask for those of the same tensors in the same order.
         Raises OnefoldRuntimeError for a local tensor.

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class ThreadStack(Generic[T]):
-    """What the blocks that this thread is in have pushed, the innermost last.
+    """The items that the blocks around this thread have pushed, the innermost last.
 
     >>> stack = ThreadStack[int]("depths")
     >>> stack.push(1); stack.push(2); stack.pop()
@@ -32,7 +32,7 @@ class ThreadStack(Generic[T]):
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """The block in which nothing was pushed."""
+        """A block in which the stack is empty."""
         before = self.items()
         self.set(())
         try:
@@ -42,6 +42,6 @@ class ThreadStack(Generic[T]):
 
     @property
     def last(self) -> T | None:
-        """What the innermost block pushed; None outside of all."""
+        """The item of the innermost block; None outside of all blocks."""
         items = self.items()
         return items[-1] if items else None

@@ -48,7 +48,7 @@ def whole(
 
 
 def no_values(instead: str) -> OnefoldRuntimeError:
-    """The error for what needs values in a graph; `instead` says what a program should do there."""
+    """The error for code that needs values in a graph; `instead` says what to do there."""
     return OnefoldRuntimeError(
         "the value of a tensor was asked for while a graph is captured, but values exist only "
         f"when the graph runs. {instead}. Asked for at {user_line()}"
@@ -56,7 +56,7 @@ def no_values(instead: str) -> OnefoldRuntimeError:
 
 
 def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:
-    """The error for what needs the data of a tensor that has none."""
+    """The error for code that needs the data of a tensor that has none."""
     if world().planned or (x.is_global and not x.meta.has_data):
         return without_values(what)
     return OnefoldRuntimeError(
@@ -66,7 +66,7 @@ def without_data(x: Tensor, what: str) -> OnefoldRuntimeError:
 
 
 def without_values(what: str) -> OnefoldRuntimeError:
-    """The error for what needs values inside `flow.planning()`."""
+    """The error for code that needs values inside `flow.planning()`."""
     return OnefoldRuntimeError(
         f"{what}, but tensors of flow.planning() have no data: they have a shape, a dtype and a "
         "layout (x.shape, x.dtype, x.sbp), and a graph of them has plans (graph.plan(rank), "
@@ -75,7 +75,7 @@ def without_values(what: str) -> OnefoldRuntimeError:
 
 
 def described(x: Tensor) -> str:
-    """A tensor in an error."""
+    """A tensor as errors show it."""
     text = f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
     return f"{text} {short(x.meta.nd_sbp)}" if x.is_global else text
 
@@ -145,7 +145,7 @@ def to_torch(self: Tensor) -> torch.Tensor:
 
 @register_function
 def describe(self: Tensor) -> str:
-    """What `print(x)` shows: the logical value, then layout and gradient state.
+    """The text of `print(x)`: the logical value, then layout and gradient state.
 
     Of a tensor without data the size stands for the value.
     """
@@ -170,7 +170,7 @@ def describe(self: Tensor) -> str:
 
 @register_function
 def to_format(self: Tensor, spec: str) -> str:
-    """What `format(x, spec)` gives: a 0-d tensor's number, else `str(x)`, which takes no spec.
+    """The result of `format(x, spec)`: a 0-d tensor's number, else `str(x)`, which takes no spec.
 
     As in torch, a Parameter without spec is its `str` too.
     """
@@ -190,7 +190,7 @@ def to_format(self: Tensor, spec: str) -> str:
 
 @register_function
 def to_bool(self: Tensor) -> bool:
-    """What `bool(x)` gives, for one element."""
+    """The result of `bool(x)`, for one element."""
     if self.meta.numel != 1:
         raise OnefoldRuntimeError(
             "Boolean value of Tensor with "
@@ -202,7 +202,7 @@ def to_bool(self: Tensor) -> bool:
 
 @register_function
 def to_index(self: Tensor) -> int:
-    """What makes a one-element integer tensor usable as an index."""
+    """The result of `operator.index(x)`, for a one-element integer tensor."""
     if self.meta.is_floating or self.meta.numel != 1:
         raise OnefoldTypeError(
             "only integer tensors of a single element can be converted to an index, but this one "
@@ -212,7 +212,7 @@ def to_index(self: Tensor) -> int:
 
 
 def computed(value: torch.Tensor) -> torch.Tensor:
-    """The tensor, with what torch has deferred done: a conjugate, a negation."""
+    """The tensor with torch's lazy conjugation and negation resolved."""
     return value.resolve_conj().resolve_neg()
 
 

@@ -21,7 +21,7 @@ from .views import Results, ViewStep, base_of, snapshot, views_of
 
 
 class _Write(NamedTuple):
-    """A value that a tensor is about to take; `record`: its place on the tape too."""
+    """A value that a tensor is about to take; with `record` also its place on the tape."""
 
     tensor: Tensor
     value: Tensor
@@ -29,7 +29,7 @@ class _Write(NamedTuple):
 
 
 def write(tensor: Tensor, value: Tensor, record: bool) -> None:
-    """Let a tensor that is a view or has views take a value laid out alike.
+    """Write a value in the same layout to a tensor that is a view or has views.
 
     With `record` it takes the value's place on the tape too. Raises, before anything has changed,
     OnefoldRuntimeError for a view through which the base cannot be written.
@@ -54,7 +54,7 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
 
 
 def _followers(done: _Write, through: _Write | None) -> list[_Write]:
-    """What the views of a tensor become; `through` is the one that the write came through."""
+    """The new values of the views of a tensor; `through` is the view that was written."""
     base, value, record = done
     found: list[_Write] = []
     source = from_shards(value.shards, value.meta, value.node if record else None)
@@ -78,7 +78,7 @@ def _followers(done: _Write, through: _Write | None) -> list[_Write]:
 
 
 def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
-    """Let one tensor take a value; other tensors may share its memory."""
+    """Set the value of one tensor; other tensors may share its memory."""
     forget_output(tensor.node)
     if (current := interpreter.get_current()) is not None:
         current.before_change(tensor)
@@ -90,7 +90,7 @@ def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
 
 
 def forget_output(edge: Edge | None) -> None:
-    """Mark what the tensor's node kept of it, if anything, as changed."""
+    """Mark the output that the tensor's node has saved, if any, as changed."""
     node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
     if type(node) is not Node or node.out is None or type(node.args) is PackedArgs:
         return
@@ -117,7 +117,7 @@ _UNCLEAR = (
 
 
 class _WithoutHistory:
-    """The place on the tape of a view made under no_grad, whose base has got a history since."""
+    """The op of a view made under no_grad whose base has acquired a history since."""
 
     name = "view made under no_grad"
 
@@ -132,7 +132,7 @@ _WITHOUT_HISTORY = _WithoutHistory()
 
 
 def _with_history(view: Tensor, base: Tensor, made: Tensor) -> Tensor:
-    """What a view becomes, with the place on the tape that it then has."""
+    """The new value of a view, with its place on the tape."""
     if made.node is None:
         # A view may be a leaf that requires grad, of a base that does not.
         kept = view.node if view.node is not None and view.node.is_leaf else None

@@ -38,15 +38,15 @@ class ViewStep:
         raise NotImplementedError
 
     def scatter(self, base: Tensor, value: Tensor, /) -> Tensor:
-        """What the base becomes when its view is `value`."""
+        """The new value of the base when its view becomes `value`."""
         raise NotImplementedError
 
     def on_one(self, base: torch.Tensor, /) -> torch.Tensor:
-        """The view where the base is one torch tensor."""
+        """The view of a base that is a single torch tensor."""
         raise NotImplementedError
 
     def disjoint(self, other: ViewStep) -> bool:
-        """Whether the views of one base by these steps surely have no element in common."""
+        """Whether it is certain that the views of one base by these steps share no element."""
         return False
 
 
@@ -142,7 +142,7 @@ def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
 
 
 def link_all(made: Any, base: Tensor | None, steps: Sequence[ViewStep]) -> Any:
-    """What an op made of `base`, one tensor or several, as views of it."""
+    """Make the outputs of an op, one tensor or several, views of `base`."""
     assert base is not None
     if isinstance(made, Tensor):
         return link(made, base, steps[0])
@@ -153,7 +153,7 @@ def link_all(made: Any, base: Tensor | None, steps: Sequence[ViewStep]) -> Any:
 
 
 def add_view(base: Tensor, new: ReferenceType[Tensor]) -> None:
-    """Let a base know of a view."""
+    """Add a view to the list of its base."""
     if not base.shared:  # so it has no links yet
         base.shared = True
         base._base = None
@@ -177,7 +177,7 @@ def add_view(base: Tensor, new: ReferenceType[Tensor]) -> None:
 
 
 def give_views(views: Sequence[Tensor], base: Tensor) -> None:
-    """Make these, views of another tensor by the same steps, the views of `base`."""
+    """Move these views, with their steps, from another tensor to `base`."""
     for view in views:
         view._base = base
     *before, last = [NO_VIEW, *map(ref, views)]
@@ -185,7 +185,7 @@ def give_views(views: Sequence[Tensor], base: Tensor) -> None:
 
 
 def unlink(view: Tensor) -> Tensor:
-    """Make a view a tensor of its own: writes to it reach no other, nor the other way round."""
+    """Cut a view off its base: writes to one no longer change the other."""
     view._base = None
     return view
 
@@ -203,7 +203,7 @@ def base_of(view: Tensor) -> Tensor | None:
 
 
 def views_of(base: Tensor) -> list[Tensor]:
-    """The views of a tensor that somebody uses."""
+    """The views of a tensor that are still in use."""
     last = getattr(base, "_view", None)
     if last is None:
         base._view = NO_VIEW
@@ -218,14 +218,14 @@ def has_links(tensor: Tensor) -> bool:
 
 
 def snapshot(x: Tensor) -> Tensor:
-    """The tensor's present value and place on the tape, which later writes do not change."""
+    """The tensor's current value and place on the tape, which later writes do not change."""
     if (current := interpreter.get_current()) is not None:
         current.before_sharing(x)
     return from_shards(x.shards, x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
-    """The tensor's present value without history, sharing its memory until one is written."""
+    """The tensor's current value without history, sharing its memory until one is written."""
     if (current := interpreter.get_current()) is not None:
         current.before_sharing(x)
     made = from_shards(x.shards, x.meta)
@@ -252,7 +252,7 @@ def stand_in(x: Tensor) -> Tensor:
 
 
 def leave(x: Tensor) -> None:
-    """Take a tensor out of its family: the others stay views of each other, without it."""
+    """Remove a tensor from its family of views: the others remain views of each other."""
     unlink(x)
     views = views_of(x)
     if views:

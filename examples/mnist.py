@@ -232,7 +232,7 @@ def choose_ranks(wanted: int | None, strategy: str) -> list[int]:
 
 
 def evaluate(model: LeNet, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """The fraction of images that are recognised."""
+    """The fraction of images that are recognized."""
     layout = model.layout
     model.eval()
     right = 0

@@ -16,7 +16,7 @@ _IDX_TYPES = {0x08: np.uint8, 0x09: np.int8, 0x0B: np.int16, 0x0C: np.int32, 0x0
 
 @dataclass(frozen=True)
 class Images:
-    """Normalised images (N, 1, 28, 28) float32 and labels (N,) int64, for training and test."""
+    """Normalized images (N, 1, 28, 28) float32 and labels (N,) int64, for training and test."""
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -56,9 +56,9 @@ def load(folder: str | None = None) -> Images:
         source = f"{len(pieces[1])} + {len(pieces[3])} images from {folder}"
     train_images, train_labels, test_images, test_labels = pieces
     return Images(
-        _normalise(train_images),
+        _normalize(train_images),
         train_labels.astype(np.int64),
-        _normalise(test_images),
+        _normalize(test_images),
         test_labels.astype(np.int64),
         source,
     )
@@ -75,7 +75,7 @@ def _find(folder: Path, name: str) -> Path:
     )
 
 
-def _normalise(pixels: np.ndarray) -> np.ndarray:
+def _normalize(pixels: np.ndarray) -> np.ndarray:
     """To mean 0 and variance 1 over MNIST (0.1307 and 0.3081 are its known statistics)."""
     scaled = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
     return (scaled - np.float32(0.1307)) / np.float32(0.3081)

@@ -96,7 +96,7 @@ def make(args: argparse.Namespace, layout: Layout) -> Training:
 
 
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """The fraction of images that are recognised."""
+    """The fraction of images that are recognized."""
     model.eval()
     with flow.no_grad():
         found = model(flow.tensor(images, **model.layout.data)).argmax(1).to_torch()

@@ -88,7 +88,7 @@ class GraphConfig:
     def enable_auto_parallel(self, mode: bool = True, *, axis: int | None = None) -> None:
         """Decide the layouts of all ops together, not one by one as eager does.
 
-        Of all legal layouts of all ops those are taken for which the modelled time of all boxing
+        Of all legal layouts of all ops those are taken for which the modeled time of all boxing
         and ops is least. Layouts that were asked for (to_global, parameters, inputs, outputs,
         gradients) stay. Sums over ranks are also put off past linear ops where that saves bytes.
         Results are the same up to the order of sums. With `axis` layouts are decided along that

@@ -23,7 +23,7 @@ from .memory.storages import Known
 from .memory_traffic import local_bytes, readable
 from .stages.stage_plan import StagePlan
 
-_SHOWN_RUNS = 4  # of neighbouring ranks in one row
+_SHOWN_RUNS = 4  # of neighboring ranks in one row
 _LOOKED_AT = 64  # ranks of a group, where not all send the same
 
 
@@ -78,7 +78,7 @@ def _row(group: RankGroup) -> tuple[str, ...]:
 
 
 def runs(ranks: tuple[int, ...]) -> str:
-    """Ranks in increasing order as text: neighbours by the first and the last.
+    """Ranks in increasing order as text: neighbors by the first and the last.
 
     >>> runs((0, 1, 2, 5, 8, 9))
     '0-2, 5, 8-9'

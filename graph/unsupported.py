@@ -12,7 +12,7 @@ class Unsupported(OnefoldRuntimeError, AttributeError):
 
 
 _LAYOUTS = (
-    "config.enable_auto_parallel() finds the layouts with the least modelled time, whatever the "
+    "config.enable_auto_parallel() finds the layouts with the least modeled time, whatever the "
     "graph's form, with the costs that eager mode has; leave it out"
 )
 _PLANNED = "memory is planned at every compilation; graph.memory(rank) shows the plan; leave it out"

@@ -293,8 +293,8 @@ def moments(
 
     def one(tensor: Tensor) -> tuple[Tensor, Tensor]:
         mean = mean_op(tensor, tuple(axes), True)
-        centred = sub(tensor, mean)
-        variance = mean_op(mul(centred, centred), tuple(axes), keepdims)
+        centered = sub(tensor, mean)
+        variance = mean_op(mul(centered, centered), tuple(axes), keepdims)
         return mean_op(tensor, tuple(axes), keepdims), variance
 
     mean, variance = each(one, x)

@@ -30,7 +30,7 @@ class Session:
     """The devices, jobs, variables and scopes of a program.
 
     Tracing waits until the program has set its devices: it begins when the first job is called,
-    or variables are initialised, loaded or saved.
+    or variables are initialized, loaded or saved.
     """
 
     def __init__(self) -> None:

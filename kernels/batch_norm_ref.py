@@ -1,4 +1,4 @@
-"""Batch normalisation: the statistics of channels, what they make of a tensor, and its gradient."""
+"""Batch normalization: the statistics of channels, what they make of a tensor, and its gradient."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ DOUBLE = Real(
 )
 # erfinv(x) = x * p(w), w = -log((1 - x)(1 + x)): in w - 2.5 for w < 5, else in sqrt(w) - 3.
 # Source: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011).
-ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+ERFINV_CENTER = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
                   -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
 ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
                 -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
@@ -130,9 +130,9 @@ def erfinv(x: Reals) -> Reals:
     """
     w = _minus_two_log((1.0 - x) * (x + 1.0), SINGLE)
     w *= 0.5
-    centre = _polynomial(w - 2.5, ERFINV_CENTRE)
+    center = _polynomial(w - 2.5, ERFINV_CENTER)
     tail = _polynomial(np.sqrt(w) - 3.0, ERFINV_TAIL)
-    p = np.where(w < 5.0, centre, tail)
+    p = np.where(w < 5.0, center, tail)
     p *= x
     return p
 

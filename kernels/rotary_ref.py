@@ -15,7 +15,7 @@ def rotary(
     """Pairs (a, b) of the last dim become (a cos - b sin, b cos + a sin); turned `back`: -sin.
 
     The tables are (length, pairs) or (batch, length, pairs), of which length is dim `seq_dim` of x
-    and batch dim 0. Pairs are neighbours where `interleaved`, else they stand `pairs` apart.
+    and batch dim 0. Pairs are neighbors where `interleaved`, else they stand `pairs` apart.
     Features behind all pairs stay. Computed in float32 at least.
     """
     wide = torch.promote_types(x.dtype, torch.float32)

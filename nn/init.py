@@ -286,7 +286,7 @@ _calculate_correct_fan = _fan  # torch's name
 
 
 def default_bound(fan_in: int) -> float:
-    """The bound of torch's default uniform initialisation of linear and conv layers."""
+    """The bound of torch's default uniform initialization of linear and conv layers."""
     return 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
 
 

@@ -111,7 +111,7 @@ class EmbeddingBag(Module):
         super().__init__()
         if max_norm is not None or sparse:
             raise OnefoldValueError(
-                "EmbeddingBag: max_norm and sparse are not supported; renormalise the rows of "
+                "EmbeddingBag: max_norm and sparse are not supported; renormalize the rows of "
                 "`weight` after each step, and use dense gradients"
             )
         self.num_embeddings = num_embeddings

@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalization layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _OverLastDims(Scaled):
 
 
 class LayerNorm(_OverLastDims):
-    """Normalisation over the last dims to mean 0 and variance 1, then weight and bias."""
+    """Normalization over the last dims to mean 0 and variance 1, then weight and bias."""
 
     eps: float
 
@@ -111,7 +111,7 @@ class RMSNorm(_OverLastDims):
 
 
 class GroupNorm(Scaled):
-    """Groups of channels normalised for each sample, then a weight and a bias for each channel.
+    """Groups of channels normalized for each sample, then a weight and a bias for each channel.
 
     Source: Wu and He, "Group Normalization" (2018). Raises OnefoldValueError when the channels do
     not divide into the groups.

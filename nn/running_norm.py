@@ -1,4 +1,4 @@
-"""Batch and instance normalisation: layers that may keep running statistics."""
+"""Batch and instance normalization: layers that may keep running statistics."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class RunningNorm(Scaled):
 
 
 class BatchNorm(RunningNorm):
-    """Each channel normalised over the whole logical batch, however it is split over ranks."""
+    """Each channel normalized over the whole logical batch, however it is split over ranks."""
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
@@ -113,19 +113,19 @@ class BatchNorm(RunningNorm):
         by_batch = self.training or (mean is None and variance is None)
         if self.training and not self.track_running_stats:
             mean = variance = None
-        return self._normalised(input, mean, variance, by_batch, self.momentum or 0.0)
+        return self._normalized(input, mean, variance, by_batch, self.momentum or 0.0)
 
     def _averaged(self, input: Tensor, count: Tensor) -> Tensor:
         """With running statistics that are the averages of those of all batches."""
         running = [x for x in (self.running_mean, self.running_var) if x is not None]
         before = [x.clone() for x in running]
-        y = self._normalised(input, self.running_mean, self.running_var, True, 1.0)
+        y = self._normalized(input, self.running_mean, self.running_var, True, 1.0)
         share = 1.0 / count.to(torch.float32)
         for latest, average in zip(running, before, strict=True):
             latest.copy_(average.lerp(latest, share.to(latest.dtype)))
         return y
 
-    def _normalised(
+    def _normalized(
         self,
         input: Tensor,
         mean: Tensor | None,
@@ -139,7 +139,7 @@ class BatchNorm(RunningNorm):
 
 
 class BatchNorm1d(BatchNorm):
-    """Batch normalisation of (N, C) or (N, C, L). Source: Ioffe and Szegedy (2015).
+    """Batch normalization of (N, C) or (N, C, L). Source: Ioffe and Szegedy (2015).
 
     The statistics are those of the whole logical batch, as SyncBatchNorm's are in torch.
     """
@@ -148,19 +148,19 @@ class BatchNorm1d(BatchNorm):
 
 
 class BatchNorm2d(BatchNorm):
-    """Batch normalisation of (N, C, H, W); see `BatchNorm1d`."""
+    """Batch normalization of (N, C, H, W); see `BatchNorm1d`."""
 
     ndims = (4,)
 
 
 class BatchNorm3d(BatchNorm):
-    """Batch normalisation of (N, C, D, H, W); see `BatchNorm1d`."""
+    """Batch normalization of (N, C, D, H, W); see `BatchNorm1d`."""
 
     ndims = (5,)
 
 
 class SyncBatchNorm(BatchNorm):
-    """Batch normalisation of two dims or more: every batch normalisation here is synchronised."""
+    """Batch normalization of two dims or more: every batch normalization here is synchronized."""
 
     ndims = (2, 3, 4, 5)
 
@@ -187,12 +187,12 @@ class SyncBatchNorm(BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
-        """The module itself: its batch normalisations are synchronised already."""
+        """The module itself: its batch normalizations are synchronized already."""
         return module
 
 
 class _InstanceNorm(RunningNorm):
-    """Each channel of each sample normalised on its own."""
+    """Each channel of each sample normalized on its own."""
 
     def __init__(
         self,
@@ -225,18 +225,18 @@ class _InstanceNorm(RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Instance normalisation of (N, C, L) or (C, L). Source: Ulyanov et al. (2016)."""
+    """Instance normalization of (N, C, L) or (C, L). Source: Ulyanov et al. (2016)."""
 
     ndims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation of (N, C, H, W) or (C, H, W)."""
+    """Instance normalization of (N, C, H, W) or (C, H, W)."""
 
     ndims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalization of (N, C, D, H, W) or (C, D, H, W)."""
 
     ndims = (4, 5)

@@ -100,10 +100,10 @@ def _attended(
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and two linear layers, each added to its input and normalised.
+    """Self-attention and two linear layers, each added to its input and normalized.
 
     `src` is (S, N, E), (N, S, E) with `batch_first`, or (S, E); so is the result. `activation` is
-    "relu", "gelu" or a function. `norm_first` normalises before each part instead of after it.
+    "relu", "gelu" or a function. `norm_first` normalizes before each part instead of after it.
     `is_causal` says that `src_mask` is causal. Raises OnefoldRuntimeError for other names of
     activations, ShapeError for shapes that do not fit. Vaswani et al. (2017).
 

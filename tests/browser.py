@@ -145,7 +145,7 @@ class Browser:
         self.settle()
 
     def media(self, kind="screen", scheme="light"):
-        """What the page is shown on, and which colours the user prefers."""
+        """What the page is shown on, and which colors the user prefers."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", media=kind, features=[feature])
         self.settle()

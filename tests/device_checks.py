@@ -156,7 +156,7 @@ def worse(found, torchs, exact, least=0.0):
             return f"{len(mine)} {kind} instead of {len(true)}"
         for index, (one, other, value) in enumerate(zip(mine, theirs, true, strict=True)):
             # Where all is zero, as in gradients of which all terms cancel, the size of its
-            # neighbours stands for that of the terms.
+            # neighbors stands for that of the terms.
             size = 0.0 if value is None else size_of(value) or largest
             text = _worse(one, other, value, torchs is not None, max(size, LEAST), least)
             texts += [f"{kind} {index}: {text}"] if text else []

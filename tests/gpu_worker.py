@@ -1,7 +1,7 @@
 """A pytest plugin for one worker of tests/gpu_tests.py: takes tests, and writes a row for each.
 
 All workers collect the same tests. Each has a range of them, in a file that they share, and one
-that has none left takes half of the longest. So neighbours, which launch the same compiled forms,
+that has none left takes half of the longest. So neighbors, which launch the same compiled forms,
 mostly run in one process.
 """
 

@@ -31,7 +31,7 @@ class Spec:
     offloaded: tuple[int, ...] = field(default=())  # those whose activations wait on the host
 
 
-class Centre(nn.Module):
+class Center(nn.Module):
     """Takes away a running mean, which every forward in training moves on."""
 
     def __init__(self, where):
@@ -57,7 +57,7 @@ class Block(nn.Module):
         self.linear = nn.Linear(WIDTH, WIDTH, bias=False, placement=self.where, sbp=weight)
         whole = (B,) * self.where.ndim
         self.bias = nn.Parameter(flow.zeros(WIDTH, placement=self.where, sbp=whole))
-        self.norm = Centre(self.where) if spec.state else None
+        self.norm = Center(self.where) if spec.state else None
         self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, x, other=None, weight=None):

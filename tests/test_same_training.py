@@ -117,15 +117,15 @@ def test_a_different_dropout_mask_is_named():
 
 def test_a_wrong_rule_is_named():
     @torch_function("each")  # though each element depends on its whole row
-    def centred(x):
+    def centered(x):
         return x - x.mean(-1, keepdim=True)
 
     assert_same_training(
-        training(lambda: Layer(centred)), {"data parallel": STRATEGIES["data parallel"]}, steps=1
+        training(lambda: Layer(centered)), {"data parallel": STRATEGIES["data parallel"]}, steps=1
     )
-    said = broken(centred)
+    said = broken(centered)
     assert said.startswith("strategy 'tensor parallel': in step 0 the loss differs")
-    assert "What differs first is centred of middle (called at test_same_training.py" in said
+    assert "What differs first is centered of middle (called at test_same_training.py" in said
     assert said.endswith("on ranks 0, 1")
 
 

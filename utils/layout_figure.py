@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import ceil, prod
 from pathlib import Path
 
-from ..engine.layout_view import COLOURS, SHARED, Grid, grid_of, title_of
+from ..engine.layout_view import COLORS, SHARED, Grid, grid_of, title_of
 from ..engine.meta import Meta
 
 try:
@@ -24,7 +24,7 @@ _COLUMNS = 4
 
 
 def save(named: Sequence[tuple[str, Meta]], path: str | Path, title: str) -> None:
-    """Draw each tensor as a rectangle of its parts, with a colour for each rank.
+    """Draw each tensor as a rectangle of its parts, with a color for each rank.
 
     The first dim that is split goes down, the others across. Raises OSError when the file cannot
     be written.
@@ -41,8 +41,8 @@ def save(named: Sequence[tuple[str, Meta]], path: str | Path, title: str) -> Non
         cell.set_xlim(0, 1)
         cell.set_ylim(1, 0)
         grid = None if meta.placement is None else grid_of(meta)
-        for left, top, width, height, colour, text in _rectangles(grid, meta):
-            cell.add_patch(Rectangle((left, top), width, height, facecolor=colour, edgecolor="w"))
+        for left, top, width, height, color, text in _rectangles(grid, meta):
+            cell.add_patch(Rectangle((left, top), width, height, facecolor=color, edgecolor="w"))
             middle = (left + width / 2, top + height / 2)
             cell.text(*middle, text, ha="center", va="center", fontsize=7)
     figure.suptitle(title)
@@ -51,7 +51,7 @@ def save(named: Sequence[tuple[str, Meta]], path: str | Path, title: str) -> Non
 
 
 def _rectangles(grid: Grid | None, meta: Meta) -> list[tuple[float, float, float, float, str, str]]:
-    """Left, top, width, height (of 1), colour and label of each part."""
+    """Left, top, width, height (of 1), color and label of each part."""
     if grid is None:
         return [(0.0, 0.0, 1.0, 1.0, SHARED, "local")]
     heights = [1.0]
@@ -72,7 +72,7 @@ def _rectangles(grid: Grid | None, meta: Meta) -> list[tuple[float, float, float
             tops[cell.row],
             widths[cell.column],
             heights[cell.row],
-            SHARED if cell.rank is None else COLOURS[cell.rank % len(COLOURS)],
+            SHARED if cell.rank is None else COLORS[cell.rank % len(COLORS)],
             f"rank{'s' * (cell.rank is None)} {cell.label}",
         )
         for cell in grid.cells

@@ -22,12 +22,12 @@ def visualize_layout(
 ) -> None:
     """Print which rank holds which part of a tensor, or of each parameter and buffer of a module.
 
-    Each part has the colour of its rank; what several ranks hold is grey. The names of replicas
+    Each part has the color of its rank; what several ranks hold is grey. The names of replicas
     have a comma between them, those of addends of a partial sum a plus.
 
     path: the PNG file to draw into instead, which needs matplotlib.
     title: the title of the output.
-    color: whether to use the colours of a terminal; by default where the output is one.
+    color: whether to use the colors of a terminal; by default where the output is one.
 
     Raises OnefoldTypeError for anything else, and ModuleNotFoundError where matplotlib is needed
     and missing.

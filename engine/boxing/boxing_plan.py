@@ -25,7 +25,7 @@ _SHOWN_RANKS = 64
 class BoxingPlan:
     """The steps by which `run` moves a tensor from layout `src` to `dst`, as data without a device.
 
-    `received(rank)` and `sent(rank)` are bytes, `time` modelled seconds, `print(plan)` a table.
+    `received(rank)` and `sent(rank)` are bytes, `time` modeled seconds, `print(plan)` a table.
     """
 
     src: Meta
@@ -35,7 +35,7 @@ class BoxingPlan:
 
     @property
     def time(self) -> float:
-        """Modelled seconds of all steps."""
+        """Modeled seconds of all steps."""
         return sum(step.time for step in self.steps)
 
     @property

@@ -106,7 +106,7 @@ class BoxingStep:
 
     @property
     def time(self) -> float:
-        """Modelled seconds."""
+        """Modeled seconds."""
         raise NotImplementedError
 
     @property
@@ -188,7 +188,7 @@ class AllGather(BoxingStep):
 class Exchange(BoxingStep):
     """Each rank of a group gets from each other exactly the region it needs; partials are summed.
 
-    A group is ordered so that the addends of one region are neighbours.
+    A group is ordered so that the addends of one region are neighbors.
     """
 
     @property

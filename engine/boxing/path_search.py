@@ -74,7 +74,7 @@ def find_path(
 
 
 def _spare(src: NdSbp, dst: NdSbp, ndim: int) -> Sbp | None:
-    """A split to which a partial is reduced, before it becomes another kind of partial."""
+    """A split to which one kind of partial is reduced before it becomes another kind."""
     used = {sbp.dim for sbp in (*src, *dst)}
     return next((split(dim) for dim in range(ndim) if dim not in used), None)
 

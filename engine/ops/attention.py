@@ -78,7 +78,7 @@ _TILE = 64  # queries or keys: about as many as the tiles of most kernels have
 
 
 def share_of_pairs(keys: float, pairs: object) -> float:
-    """The share of all pairs of a query and a key that kernels compute: whole tiles of them.
+    """The share of all query-key pairs that kernels compute, in whole tiles.
 
     `pairs` is a `Pairs` or has its fields. Queries are taken to be as many as keys.
     """
@@ -94,18 +94,18 @@ def kept_of(q: Meta, shape: Sequence[int]) -> Meta:
 
 
 def heads_may_split(axis: Axis, q: Meta, k: Meta) -> bool:
-    """Whether dim 1 may: not where query heads would be cut off from their keys."""
+    """Whether dim 1 may be split: not if query heads would be separated from their keys."""
     return q.shape[1] == k.shape[1] or k.shape[1] % axis.parts == 0
 
 
 def _mask_at(mask: Meta, dim: int, size: int) -> Sbp:
-    """The layout of a mask where dim `dim` of the scores, of that size, is split."""
+    """The layout of a mask if dim `dim` of the scores, of that size, is split."""
     own = dim - 4 + mask.ndim
     return split(own) if own >= 0 and mask.shape[own] == size else broadcast
 
 
 def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tuple[Sbp, ...]]]:
-    """The dims of q that may be split, with what k, v and the mask then are."""
+    """The dims of q that may be split, with the layouts of k, v and the mask."""
     found = []
     for dim in range(3):
         if dim == 1 and not heads_may_split(axis, q, k):
@@ -117,7 +117,7 @@ def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tu
 
 
 class AttentionAttributes(NamedTuple):
-    """Which pairs of a query and a key there are (see `Pairs`), and the factor of their scores."""
+    """The pairs of queries and keys (see `Pairs`), and the scale of their scores."""
 
     causal: bool
     scale: float
@@ -125,7 +125,7 @@ class AttentionAttributes(NamedTuple):
 
 
 def _keeps_weights(q: Meta, dropout: DropoutKey | None) -> bool:
-    """Whether the weights are kept: on the CPU, drawing the dropout mask again is slow."""
+    """Whether the weights are saved: on the CPU it is slow to draw the dropout mask again."""
     return dropout is not None and q.device_type == "cpu" and not uses_triton("cpu")
 
 

@@ -65,7 +65,7 @@ def _grouped_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    """softmax(q k^T * scale + mask); zeros in rows without any key to see."""
+    """softmax(q k^T * scale + mask); zeros in rows in which every key is masked."""
     scores = mul(product_nt(q, k), scale)
     # Not -inf: a row without any key to see shall give zeros, not nan.
     low = torch.finfo(q.dtype).min / 2
@@ -88,7 +88,7 @@ def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale
 def with_groups(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors with a dim more, so that shared heads of keys and values broadcast."""
+    """The tensors with one more dim, so that shared heads of keys and values broadcast."""
     if not grouped:
         return q, k, v, mask
     heads = k.shape[-3]
@@ -102,7 +102,7 @@ def with_groups(
 def windowed(
     q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, window: int
 ) -> tuple[Tensor | None, bool]:
-    """A mask, and whether to be causal besides, that also leave out what is far away."""
+    """A mask that includes the window, and whether attention is causal besides."""
     if not window:
         return mask, causal
     ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **replicated_like(q))

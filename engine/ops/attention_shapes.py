@@ -20,7 +20,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Four(NamedTuple):
-    """q, k, v and the mask, of (batch, heads, length, features), and the shape of the result.
+    """q, k, v and the mask as (batch, heads, length, features), and the shape of the result.
 
     k and v have the same heads, and q a multiple of them. The mask broadcasts to the scores.
     """
@@ -76,7 +76,7 @@ def _meta(mask: Tensor | None) -> Meta | None:
 
 @lru_cache(maxsize=4096)
 def _of_four(q: Meta, k: Meta, v: Meta, mask: Meta | None, shared: bool) -> Shape | None:
-    """The shape of the result if they have 4 dims, and nothing broadcasts but the mask."""
+    """The shape of the result if all have 4 dims, and only the mask broadcasts."""
     if not q.ndim == k.ndim == v.ndim == 4:
         return None
     (batch, heads, rows, features), (own, columns) = q.shape, k.shape[1:3]
@@ -88,7 +88,7 @@ def _of_four(q: Meta, k: Meta, v: Meta, mask: Meta | None, shared: bool) -> Shap
 
 
 def check_dtypes(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> None:
-    """Raise OnefoldTypeError for dtypes that do not go together."""
+    """Raise OnefoldTypeError for incompatible dtypes."""
     masks = (torch.bool, torch.float32, q.dtype)
     if (
         q.dtype in FLOATS

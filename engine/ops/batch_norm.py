@@ -52,7 +52,7 @@ def takes(x: Meta, *vectors: Meta) -> bool:
 
 
 class BatchNormAttributes(NamedTuple):
-    """How far the running statistics move, and what is added to the variance."""
+    """The momentum of the running statistics, and the epsilon added to the variance."""
 
     momentum: float
     eps: float
@@ -100,7 +100,7 @@ class BatchNormWithStats(Op):
 
 
 class BatchNormGradAttributes(NamedTuple):
-    """What is added to the variance."""
+    """The epsilon added to the variance."""
 
     eps: float
 
@@ -138,7 +138,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 def batch_norm_train(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise by the statistics of the whole batch; (y, mean, unbiased variance), per channel.
+    """Normalize by the statistics of the whole batch; (y, mean, unbiased variance), per channel.
 
     The functional form for modules that keep running statistics. A batch that is split over ranks
     gives the same numbers: two sums per channel are exchanged. Raises OnefoldValueError when a
@@ -158,7 +158,7 @@ def _by_batch(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, and the running mean and variance moved towards those of the batch (or those)."""
+    """y, and the updated running mean and variance (without running ones, those of the batch)."""
     if input.ndim < 2:
         raise ShapeError(f"batch_norm needs (N, C, ...), but got shape {tuple(input.shape)}")
     count = input.numel() // input.shape[1] if input.shape[1] else 0
@@ -188,7 +188,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel, as in torch: by the batch when training, else by running statistics.
+    """Normalize each channel, as in torch: by the batch in training, else by running statistics.
 
     In training the running statistics, where given, are updated in place, with the unbiased
     variance; a batch without elements leaves them. The batch is the whole logical batch, however it
@@ -265,7 +265,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise groups of channels of each sample, then scale and shift per channel, as in torch.
+    """Normalize groups of channels of each sample, then scale and shift per channel, as in torch.
 
     Raises OnefoldValueError when the channels do not divide into the groups.
 
@@ -296,10 +296,10 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each sample by its own statistics, then scale and shift, as torch.
+    """Normalize each channel of each sample by its own statistics, then scale and shift, as torch.
 
     The running statistics, where given, are updated in place by the means over the batch; without
-    `use_input_stats` they are what the input is normalised by. Raises OnefoldValueError when a
+    `use_input_stats` they are what the input is normalized by. Raises OnefoldValueError when a
     channel has one value only, or when statistics are missing.
 
     Example: `instance_norm(x)` with x (8, 4, 5, 5).

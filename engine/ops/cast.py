@@ -21,7 +21,7 @@ _PLAIN = REALS | {torch.bool}
 
 
 def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether a cast keeps every digit, so that a sum of casts is the cast of the sum.
+    """Whether a cast is exact, so that a sum of casts is the cast of the sum.
 
     The real part of a complex number counts as kept.
 
@@ -37,12 +37,12 @@ def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
 
 
 def _has_sums(dtype: torch.dtype) -> bool:
-    """Neither bool nor float8 has."""
+    """Whether the dtype can be summed: not bool and float8."""
     return dtype is not torch.bool and not (dtype.is_floating_point and dtype.itemsize == 1)
 
 
 class CastAttributes(NamedTuple):
-    """The dtype to reach."""
+    """The target dtype."""
 
     dtype: torch.dtype
 
@@ -78,7 +78,7 @@ _cast = unary(Cast())
 
 @register_function
 def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
-    """`input` in `dtype`; the same tensor when it is in that dtype already.
+    """`input` in `dtype`; the same tensor if it has that dtype already.
 
     Complex values become real ones by their real part.
     """
@@ -88,7 +88,7 @@ def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """`x` in the dtype of its statistics: float32 where it is of half precision.
+    """`x` in the dtype of its statistics: float32 if it has half precision.
 
     Squares and exponentials of halves overflow, and addends that are rounded before they are
     summed over ranks lose what they cancel to.
@@ -97,7 +97,7 @@ def widened(x: Tensor) -> Tensor:
 
 
 def narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What was computed from `widened` tensors, in the half precision `dtype` that they had."""
+    """A result computed from `widened` tensors, in their original half precision `dtype`."""
     return cast(x, dtype) if is_half(dtype) else x
 
 

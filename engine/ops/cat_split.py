@@ -35,7 +35,7 @@ class CatAttributes(NamedTuple):
 
 
 class _Join(DataMovement):
-    """Tensors joined along a dim."""
+    """The base of ops that join tensors along a dim."""
 
     order = "row-major"
     join: Kernel
@@ -48,7 +48,7 @@ class _Join(DataMovement):
 
 
 class Cat(_Join):
-    """Tensors one after the other along a dim.
+    """The concatenation of tensors along a dim.
 
     An absent tensor stands for zeros of its size. A 1-d tensor of size 0 fits anywhere, as in
     torch.
@@ -100,7 +100,7 @@ class Cat(_Join):
 def _filled(
     parts: Sequence[torch.Tensor | None], dim: int, sizes: Shape | None = None
 ) -> list[torch.Tensor]:
-    """Zeros in the place of absent parts: of other sizes along a dim, or of the same shape."""
+    """The parts, with zeros for absent ones: of these sizes along the dim, or of one shape."""
     like = next(part for part in parts if part is not None)
     shapes = [list(like.shape) for _ in parts]
     if sizes is not None:
@@ -173,7 +173,7 @@ def _given(tensors: object, what: str) -> tuple[Tensor, ...]:
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors one after the other along `dim`.
+    """The concatenation of the tensors along `dim`.
 
     Splits of other dims stay; along a split dim the tensors are gathered. Raises
     OnefoldRuntimeError when other sizes differ.
@@ -203,7 +203,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 
 @register_function
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side: along dim 1, vectors along dim 0."""
+    """The concatenation along dim 1, of vectors along dim 0."""
     if out is not None:
         return give_to(out, hstack(tensors))
     parts = [at_least(x, 1) for x in _given(tensors, "hstack")]
@@ -212,7 +212,7 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One above the other: along dim 0, vectors as rows."""
+    """The concatenation along dim 0, of vectors as rows."""
     if out is not None:
         return give_to(out, vstack(tensors))
     return cat([at_least(x, 2) for x in _given(tensors, "vstack")], 0)
@@ -220,7 +220,7 @@ def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One behind the other: along dim 2."""
+    """The concatenation along dim 2."""
     if out is not None:
         return give_to(out, dstack(tensors))
     return cat([at_least(x, 3) for x in _given(tensors, "dstack")], 2)
@@ -228,7 +228,7 @@ def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side, vectors as columns."""
+    """The concatenation along dim 1, of vectors as columns."""
     if out is not None:
         return give_to(out, column_stack(tensors))
     parts = [x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")]
@@ -345,7 +345,7 @@ def _split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) ->
 
 
 def _chunk_sizes(size: int, length: int) -> Shape:
-    """`size` in pieces of `length`, the last one smaller."""
+    """`size` in chunks of `length`, of which the last may be smaller."""
     if not size:
         return (0,)
     return tuple(min(length, size - start) for start in range(0, size, length))
@@ -462,7 +462,7 @@ def dsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
 
 @register_function
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along `dim`, which goes away."""
+    """The slices along `dim`, which is removed."""
     if not input.ndim:
         raise OnefoldRuntimeError("unbind: Dimension specified as 0 but tensor has no dimensions")
     dim = wrap(dim, input.ndim)

@@ -1,4 +1,4 @@
-"""Channels normalised by the statistics of the batch: two passes forward, and two backward.
+"""Channels normalized by the statistics of the batch: two passes forward, and two backward.
 
 One pass takes the statistics (or the two sums of the gradient). An elementwise op does the rest,
 which graphs fuse with their neighbors.
@@ -32,12 +32,12 @@ from .view import view
 
 
 def over_channels(x: Meta | Tensor) -> tuple[int, ...]:
-    """The dims that the statistics of a channel are taken over."""
+    """The dims over which the statistics of a channel are computed."""
     return (0, *range(2, x.ndim))
 
 
 class StatisticsAttributes(NamedTuple):
-    """What is added to the variance."""
+    """The epsilon added to the variance."""
 
     eps: float
 
@@ -84,7 +84,7 @@ def _over_split(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """Of a batch whose parts are on several ranks, which exchange two sums."""
+    """The statistics of a split batch, whose ranks exchange two sums."""
     wide, dims = widened(x), over_channels(x)
     mean = without_partials(mean_op(wide, dims, True))
     # From the mean, so that a large mean costs no accuracy.
@@ -119,13 +119,13 @@ class ChannelSums(Op):
 
 
 class NormalizedAttributes(NamedTuple):
-    """What was added to the variance."""
+    """The epsilon that was added to the variance."""
 
     eps: float
 
 
 class SlopeAttributes(NamedTuple):
-    """The share of the sums over a channel that each of its elements has."""
+    """The reciprocal of the number of elements of a channel."""
 
     share: float
 
@@ -141,7 +141,7 @@ def _normalized_vjp(
     bias: Meta,
     attrs: NormalizedAttributes,
 ) -> Gradients:
-    """The statistics get no gradient: that of x has their part."""
+    """The statistics get no gradient: it is included in that of x."""
     if interpreter.is_grad_enabled():  # to be differentiated again
         dx, d_weight, d_bias = gradients(dy, x, weight, attrs.eps)
         return dx, None, None, view(d_weight, weight.shape), view(d_bias, bias.shape)
@@ -155,16 +155,16 @@ def _normalized_vjp(
 
 
 def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    """Those of batch norm in ops that can be differentiated, the statistics included."""
+    """The gradients of batch norm by ops that can be differentiated, statistics included."""
     dims = over_channels(x)
 
     def average(t: Tensor) -> Tensor:
         return mean_op(t, dims, True)
 
     wide, slope = widened(x), widened(dy)
-    centred = wide - average(wide)
-    rstd = rsqrt(average(centred * centred) + eps)
-    unit = centred * rstd
+    centered = wide - average(wide)
+    rstd = rsqrt(average(centered * centered) + eps)
+    unit = centered * rstd
     g = slope * weight.reshape(1, -1, *[1] * (x.ndim - 2))
     dx = cast(rstd * (g - average(g) - unit * average(g * unit)), x.dtype)
     sums = (slope * unit).sum(dims), slope.sum(dims)
@@ -194,7 +194,7 @@ def normalized_by_batch(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, and the running mean and variance moved towards those of the batch (or those)."""
+    """y, and the updated running mean and variance (without running ones, those of the batch)."""
     x = without_partials(x)
     mean, rstd, *moved = _channel_statistics(frozen(x), running_mean, running_var, momentum, eps)
     scale = constant_like(mean, 1) if weight is None else per_channel(weight, x.ndim)

@@ -17,14 +17,14 @@ from .pointwise import Elementwise, as_operands, register_elementwise
 
 
 def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Operator:
-    """A comparison; `mirrored` is the one that holds when the operands change places."""
+    """A comparison; `mirrored` is the same with the operands exchanged."""
     both, swapped = binary(Elementwise(name, kernel)), with_number(name, mirrored)
     last = with_number(name, kernel)
     return register_elementwise(mixed(name, both, last, lambda n, x: swapped(x, n)))
 
 
 def _or_not_implemented(call: Operator, name: str, input: object, other: object) -> Arg:
-    """The comparison, or what lets Python ask the other operand, and then say that they differ."""
+    """The comparison, or NotImplemented, so that Python asks the other operand."""
     try:
         operands = as_operands(name, input, other)
     except OnefoldTypeError:
@@ -43,7 +43,7 @@ def _equality(name: str, kernel: Kernel, operator_name: str) -> Operator:
 
 
 def _combined(kernel: Kernel, linear: str = "") -> Operator:
-    """Logic or bits: a number counts as a tensor of it."""
+    """A logical or bitwise op, in which a number counts as a tensor."""
     last = kernels.number_last(kernel)
     combined = operator(kernel.__name__, kernel, last=last, linear=linear, linear_last=linear)
     return register_elementwise(combined)
@@ -82,13 +82,13 @@ def isclose(
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close (see `isclose`): the same answer on every rank."""
+    """Whether all elements are close (see `isclose`); the same result on every rank."""
     return bool(item(names.all(isclose(input, other, rtol, atol, equal_nan))))
 
 
 @register_elementwise
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and elements: the same answer on every rank."""
+    """Whether two tensors have the same shape and elements; the same result on every rank."""
     check_tensors("equal", input, other)
     if input.shape != other.shape:
         return False

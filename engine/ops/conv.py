@@ -31,7 +31,7 @@ Ints: TypeAlias = tuple[int, ...]
 
 
 class ConvolutionAttributes(NamedTuple):
-    """How the window moves, and how many groups the channels are in."""
+    """Stride, padding and dilation of the window, and the number of groups."""
 
     stride: Ints
     padding: Ints
@@ -42,7 +42,7 @@ class ConvolutionAttributes(NamedTuple):
 
 
 def _held_groups(groups: int, channels: int, whole: int) -> int:
-    """The groups that these many of all input channels are: channels are split by whole groups."""
+    """The number of groups in so many input channels: channels are split by whole groups."""
     return channels * groups // whole if groups > 1 and whole else groups
 
 
@@ -125,7 +125,7 @@ def _check_channels(x: Shape, w: Shape, attrs: ConvolutionAttributes) -> None:
     """Raise OnefoldRuntimeError unless the input has the channels that the weight is for."""
     groups = attrs.groups
     if len(x) != len(w) or type(groups) is not int or groups < 1:
-        return  # torch has words for these
+        return  # torch's own error explains these
     wanted = w[0] if attrs.transposed else w[1] * groups
     if x[1] != wanted:
         kind = "transposed=1" if attrs.transposed else f"groups={groups}"
@@ -141,7 +141,7 @@ def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
 
 
 def _input_grad(dy: Tensor, w: Tensor, x: Meta, attrs: ConvolutionAttributes) -> Tensor:
-    """The gradient for the input: the convolution the other way round, with the same weight."""
+    """The gradient for the input: the transposed convolution with the same weight."""
     dx = _convolution(dy, w, None, *_other_way(dy.shape, w.shape, x.shape, attrs))
     for dim in range(2, x.ndim):
         if dx.shape[dim] != x.shape[dim]:
@@ -154,7 +154,7 @@ def _input_grad(dy: Tensor, w: Tensor, x: Meta, attrs: ConvolutionAttributes) ->
 def _other_way(
     dy: Shape, w: Shape, x: Shape, attrs: ConvolutionAttributes
 ) -> ConvolutionAttributes:
-    """The attributes of the convolution that takes the shape of `dy` to that of `x`."""
+    """The attributes of the convolution that maps the shape of `dy` to that of `x`."""
     stride, padding, dilation, transposed, _, groups = attrs
     left = (0,) * len(stride)
     if not transposed:

@@ -44,7 +44,7 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
 
 @register_function
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
-    """Zeros of this shape with `update` at coordinates; what meets in one place is added up."""
+    """Zeros of this shape with `update` at coordinates; duplicates are summed."""
     return put_rows(
         new_zeros(update, tuple(shape)),
         _coordinates(index, len(shape), "scatter_nd"),
@@ -61,7 +61,7 @@ def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -
 
 @register_function
 def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
-    """The elements at `indices` (..., k) of the dim behind the batch dims that both begin with."""
+    """The elements at `indices` (..., k) of the dim after the common batch dims."""
     dim = indices.ndim - 1
     if dim < 0 or input.ndim <= dim or indices.shape[:-1] != input.shape[:dim]:
         raise OnefoldRuntimeError(
@@ -95,6 +95,6 @@ def slice(input: Tensor, slice_tup_list: Sequence[SliceTuple]) -> Tensor:
 
 @register_function
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[SliceTuple]) -> Tensor:
-    """`input`, which takes `update` in place in the part that `slice` gives."""
+    """`input` with `update` written in place to the part that `slice` selects."""
     input[_slices(input, slice_tup_list, "slice_update")] = cast(update, input.dtype)
     return input

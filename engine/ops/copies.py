@@ -23,7 +23,7 @@ Views = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 def _as_copy(function: Views) -> Views:
-    """What `function` gives, in memory of its own."""
+    """The function that returns a copy of the result of `function`."""
 
     @wraps(function)
     def copied(
@@ -53,7 +53,7 @@ for _function in _COPIED:
 
 @register_function
 def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The tensor in memory of its own."""
+    """A copy of the tensor."""
     if out is not None:
         return give_to(out, alias_copy(input))
     return clone(input)
@@ -61,7 +61,7 @@ def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def view_copy(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
-    """What the method `view` gives, in memory of its own."""
+    """A copy of the result of the method `view`."""
     if out is not None:
         return give_to(out, view_copy(input, size))
     return clone(view(input, *size))
@@ -71,7 +71,7 @@ def view_copy(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) 
 def unfold_copy(
     input: Tensor, dimension: int, size: int, step: int, *, out: Tensor | None = None
 ) -> Tensor:
-    """What the method `unfold` gives, in memory of its own."""
+    """A copy of the result of the method `unfold`."""
     if out is not None:
         return give_to(out, unfold_copy(input, dimension, size, step))
     return clone(unfold(input, dimension, size, step))

@@ -34,7 +34,7 @@ _TOGETHER = 4
 @register_function
 @no_grad
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """A number of the Poisson distribution of each rate, in the dtype and layout of `input`.
+    """Samples of Poisson distributions with these rates, in the dtype and layout of `input`.
 
     The inverse of the distribution function at a uniform number: the first k that reaches it, from
     a little before the Cornish-Fisher expansion on. Raises OnefoldRuntimeError for negative rates,
@@ -91,7 +91,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 
 def _few(n: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
-    """Binomial numbers of means below 10: the first k whose distribution function reaches u."""
+    """Binomial samples of means below 10: the first k whose distribution function reaches u."""
     mass = reached = (n * (-p).log1p()).exp()
     u = uniform_(empty_like(mass), generator=generator)
     odds = p / (1 - p)
@@ -107,7 +107,7 @@ def _few(n: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
 
 
 def _many(n: Tensor, p: Tensor, other: Tensor, generator: Generator | None) -> Tensor:
-    """Binomial numbers of means from 10 on, p at most 1/2; `other` has the shape of the result.
+    """Binomial samples of means from 10 on, p at most 1/2; `other` has the shape of the result.
 
     The names are those of the paper. Smaller means are raised to 10, so that all is finite.
     """

@@ -46,7 +46,7 @@ _DENSE: dict[str, tuple[object, ...]] = {
 
 
 class Source:
-    """A creation as an op: what a capturing interpreter sees, and how eager runs it."""
+    """A creation function as an op: what capture records, and what eager mode runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -124,7 +124,7 @@ def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
 
 
 def shards_of(meta: Meta, maker: Maker) -> tuple[torch.Tensor, ...]:
-    """The parts of a new tensor on the ranks that this process owns; each distinct one once."""
+    """The shards of a new tensor that this process owns; equal shards are created once."""
     if not meta.has_data:
         return blank_shards(meta)
     if meta.placement is None:
@@ -213,7 +213,7 @@ def ones(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout])
 
 @register_function
 def empty(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
-    """A tensor whose values are not set; see `zeros`."""
+    """An uninitialized tensor; see `zeros`."""
     if out is not None:
         return give_to(out, empty(*sizes, **made_for(out, layout)))
     return _made_by(torch.empty, read_size(sizes, "empty", layout), layout)
@@ -222,7 +222,7 @@ def empty(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout]
 def _made_by(
     function: Callable[..., torch.Tensor], shape: Shape, layout: TypedLayout, *values: NumberLike
 ) -> Tensor:
-    """What a function of torch makes of a shape and values."""
+    """The maker of shards by a torch function of a shape and values."""
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
 
@@ -311,7 +311,7 @@ def _from_nested(data: object, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _holds_tensor(data: object, dims: int = 64) -> bool:
-    """Whether nested lists of at most so many dims, of which torch has 64, hold one of ours."""
+    """Whether nested lists, at most `dims` deep (torch has 64), contain one of our tensors."""
     if isinstance(data, list | tuple):
         return dims > 0 and any(_holds_tensor(each, dims - 1) for each in data)
     return isinstance(data, Tensor)
@@ -335,7 +335,7 @@ def _vector(
     layout: TypedLayout,
     computed: torch.dtype = torch.float64,
 ) -> Tensor:
-    """A vector of values that are computed from their places, which have the dtype `computed`."""
+    """A vector of values computed from their positions, which have the dtype `computed`."""
     kind = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
 
@@ -379,7 +379,7 @@ def arange(
 
 
 def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:
-    """The values at these places of `steps` evenly spaced ones."""
+    """The values at these positions among `steps` evenly spaced ones."""
     gap = (end - start) / max(steps - 1, 1)
     # Counted from the nearer end, so that both ends are exact.
     return torch.where(place < steps / 2, start + gap * place, end - gap * (steps - 1 - place))

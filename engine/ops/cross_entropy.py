@@ -51,7 +51,7 @@ Present: TypeAlias = Sequence[Meta | None]  # the tensors, None for what is abse
 
 
 def _signatures(tensors: Present, rows: Iterable[tuple[Sequence[Sbp], Sbp]]) -> Rule:
-    """The signatures of rows (inputs, output), without the layouts of absent tensors."""
+    """The signatures of these rows (inputs, output), without the layouts of absent tensors."""
     given = [tensor is not None for tensor in tensors]
     return [Signature(tuple(compress(inputs, given)), (output,)) for inputs, output in rows]
 
@@ -99,7 +99,7 @@ class CrossEntropyOp(Op):
         self.log_input = log_input
 
     def needs_lse(self, tensors: Present) -> bool:
-        """Whether the classes are split, and the sum of exponentials over all is not known."""
+        """Whether the classes are split and lse over all of them is not known yet."""
         x, lse = required(tensors[self.first]), tensors[self.first + 3]
         return lse is None and not self.log_input and is_split_along(x, _class_dim(x))
 
@@ -238,7 +238,7 @@ Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 def _with_lse(tensors: Inputs, *attrs: Arg) -> Tensor:
-    """Classes are split: their maxima and sums of exponentials are exchanged, nothing more."""
+    """The loss with split classes: only maxima and sums of exponentials are exchanged."""
     x, target, weight, _ = tensors
     loss = _cross_entropy((x, target, weight, _logsumexp(x)), *attrs)
     return narrowed(loss, attrs[3] or x.dtype)
@@ -257,7 +257,7 @@ def _logsumexp(x: Tensor) -> Tensor:
 
 
 def _mean(log_input: bool, tensors: Inputs, reduction: str, ignored: int, *rest: Arg) -> Tensor:
-    """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
+    """The mean over split samples: the sum of the losses over that of the weights."""
     _, target, weight, _ = tensors
     return _averaged(_losses[log_input](tensors, "sum", ignored, *rest), target, weight, ignored)
 
@@ -350,7 +350,7 @@ class CrossEntropyGrad(CrossEntropyOp):
 
 
 class TargetWeightsAttributes(NamedTuple):
-    """All classes, and the dtype to reach."""
+    """All classes, and the target dtype."""
 
     classes: Classes
     dtype: torch.dtype
@@ -430,7 +430,7 @@ def keeping_cross_entropy(
 
 
 def class_indices(target: Tensor) -> Tensor:
-    """The targets in a dtype that kernels take: int32 is OneFlow's, which torch's do not."""
+    """The targets in a dtype that kernels take: OneFlow allows int32, torch's kernels do not."""
     return cast(target, torch.int64) if target.dtype is torch.int32 else target
 
 

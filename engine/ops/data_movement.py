@@ -50,7 +50,7 @@ class Mover(DataMovement, Generic[Attributes]):
     """An op that moves the elements of one tensor: `places` gives its rule, `gradient` its vjp."""
 
     def places(self, x: Meta, attrs: Attributes) -> Places:
-        """(input dim, output dim) for each dim whose split goes along; by default all stay."""
+        """(input dim, output dim) for each dim whose split is kept; by default all dims stay."""
         return untouched(x.ndim, ())
 
     def gradient(self, dy: Tensor, x: Meta, attrs: Attributes) -> Tensor:
@@ -86,7 +86,7 @@ class ViewOp(Mover[Attributes]):
 
 
 class Rearrangement(ViewOp[Attributes]):
-    """A view of all elements, each once: a write goes back to the input as a gradient does."""
+    """A view that has each element once, so that writes reach the input as gradients do."""
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: Attributes) -> Tensor:
         return self.gradient(value, x.meta, attrs)
@@ -117,7 +117,7 @@ def untouched(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def follows(pairs: Places) -> list[Signature]:
-    """One input and one output: where input dim i goes to output dim j, its split goes along."""
+    """One input and one output: the split of input dim i becomes one of output dim j."""
     return [Signature((split(i),), (split(j),)) for i, j in pairs]
 
 
@@ -130,7 +130,7 @@ def together(dims: Iterable[int], num_inputs: int, num_outputs: int = 1) -> list
 def all_but(
     dim: int, ndim: int, num_inputs: int = 1, num_outputs: int = 1
 ) -> tuple[Signature, ...]:
-    """All inputs and outputs split at the same dim, which is any but this one."""
+    """All inputs and outputs split at the same dim, any except this one."""
     kept = [d for d in range(ndim) if d != wrap(dim, ndim)]
     return tuple(together(kept, num_inputs, num_outputs))
 
@@ -167,7 +167,7 @@ def unpack(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def overlapping(name: str) -> OnefoldRuntimeError:
-    """The error for a write to a view in which one element of the base is several times."""
+    """The error for a write to a view in which an element of the base occurs several times."""
     return OnefoldRuntimeError(
         f"{name}: unsupported operation: more than one element of the written-to tensor refers to "
         "a single memory location. Please clone() the tensor before performing the operation."

@@ -82,7 +82,7 @@ class Transpose(Rearrangement[TwoDims]):
 
 
 class Permute(Rearrangement[SomeDims]):
-    """Dims in another order; attribute: the old dim that stands at each new place."""
+    """Dims in another order; attribute: the old dim at each new position."""
 
     name = "permute"
     attributes = SomeDims
@@ -113,13 +113,13 @@ _permute = view_op(Permute())
 @register_function
 @checks_own_arguments
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
     return _transpose(input, dim0, dim1)
 
 
 @register_function
 def permute(input: Tensor, *dims: Dims) -> Tensor:
-    """The dims in the order given; a split goes with its dim.
+    """The dims in the given order; a split moves with its dim.
 
     Example:
         >>> onefold.ones(2, 3, 4).permute(2, 0, -2).shape
@@ -130,7 +130,7 @@ def permute(input: Tensor, *dims: Dims) -> Tensor:
 
 @register_function
 def movedim(input: Tensor, source: Dims, destination: Dims) -> Tensor:
-    """Dims `source` at the places `destination`; the others keep their order."""
+    """Dims `source` moved to the positions `destination`; the others keep their order."""
     ndim = input.ndim
     old, new = wrap_all(source, ndim), wrap_all(destination, ndim)
     if len(old) != len(new) or len(set(old)) < len(old) or len(set(new)) < len(new):
@@ -266,7 +266,7 @@ class Squeeze(Rearrangement[SomeDims]):
 
 
 class Unsqueeze(Rearrangement[OneDim]):
-    """With one dim of size 1 more."""
+    """One more dim of size 1."""
 
     name = "unsqueeze"
     attributes = OneDim
@@ -293,13 +293,13 @@ _unsqueeze = view_op(Unsqueeze())
 
 @register_function
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a dim of size 1 at place `dim`."""
+    """The tensor with a new dim of size 1 at position `dim`."""
     return _unsqueeze(input, dim)
 
 
 @register_function
 def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
-    """Without the dims of size 1: all of them, or those named in `dim`."""
+    """The tensor without its dims of size 1: all of them, or those named in `dim`."""
     shape = input.meta.shape
     dims = range(len(shape)) if dim is None else wrap_all(dim, len(shape))
     ones = tuple(d for d in dims if d < len(shape) and shape[d] == 1)
@@ -330,7 +330,7 @@ def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
 
 @register_function
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
-    """Expanded to the shape of another tensor."""
+    """The tensor expanded to the shape of another tensor."""
     return expand(self, other.shape)
 
 
@@ -387,7 +387,7 @@ class Diagonal(ViewOp[DiagonalAttributes]):
 
 
 class DiagEmbedAttributes(NamedTuple):
-    """The shape to reach, and as in `DiagonalAttributes`."""
+    """The target shape, and the fields of `DiagonalAttributes`."""
 
     shape: Shape
     offset: int

@@ -25,9 +25,9 @@ from .view import view
 
 @dataclass(slots=True, eq=False)
 class DropoutKey:
-    """What one call of dropout draws, and the probability of a zero.
+    """The draw of one call of dropout, and the probability of a zero.
 
-    A runtime argument, so that the plan does not depend on it; `backward` draws the same again.
+    A runtime argument, so that the plan does not depend on it; backward draws the same mask.
     """
 
     draw: Draw

@@ -124,7 +124,7 @@ def _check_letters(term: str) -> None:
 
 @register_function
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
-    """Products of operands summed as the equation says, as torch.einsum: "bij,bjk->bik".
+    """Sums of products of the operands by an equation, as torch.einsum: "bij,bjk->bik".
 
     Operands are contracted from left to right. Any letter may be split; one that is summed gives
     partial sums. Raises OnefoldValueError for a malformed equation, ShapeError where sizes differ.

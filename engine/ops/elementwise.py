@@ -42,7 +42,7 @@ _TENSOR = ("Tensor", Tensor)
 
 
 class Settings(tuple[object, ...]):
-    """What an elementwise op takes after its tensors, in the order of the names given for it."""
+    """The arguments of an elementwise op after its tensors, in the order of their names."""
 
     __slots__ = ()
 
@@ -217,7 +217,7 @@ def mixed(
 
 
 def without_partials_unless(linear_if: NumberPredicate, x: Tensor, number: Number) -> Tensor:
-    """A tensor with its partial axes reduced, if it meets a number that does not suit them."""
+    """The tensor, with its partial axes reduced if the number does not keep them linear."""
     return x if linear_if(number, x.meta.dtype) else without_partials(x)
 
 

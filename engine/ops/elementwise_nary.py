@@ -183,7 +183,7 @@ def _times_log(dy: Tensor, a: Tensor, b: Tensor | float) -> Tensor:
 
 
 def _has_logarithm(number: Number, dtype: torch.dtype) -> bool:
-    """Whether a number has a finite one: where not, 0 log(number) is 0 and its addends are not."""
+    """Whether a number has a finite logarithm; if not, 0 log(number) counts as 0."""
     return (
         not isinstance(number, complex)
         and number > 0

@@ -132,7 +132,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """[...] indices and a [rows, width] weight to [..., width].
+    """The rows of a [rows, width] weight at [...] indices: [..., width].
 
     The indices may be split in any dim, the weight by columns (the result is split in its last
     dim) or by rows (vocabulary parallel: the result is a partial sum). The gradient adds in a
@@ -142,7 +142,7 @@ def embedding(
     if max_norm is not None:
         raise OnefoldValueError(
             f"embedding: max_norm={max_norm} would change the weight in place, which is not "
-            "supported; normalise the weight after each step of the optimizer instead"
+            "supported; normalize the weight after each step of the optimizer instead"
         )
     if weight.ndim != 2:
         raise OnefoldRuntimeError(f"embedding: 'weight' must be 2-D, but got {weight.ndim}-D")

@@ -43,7 +43,7 @@ class MinMax(NamedTuple):
 
 
 class OrderStatistic(Reduction):
-    """An extremum, a median or its index: of no elements there is none, with torch's errors."""
+    """An extremum, a median or its index; for no elements it raises torch's error."""
 
     error_of_all: type[OnefoldError] = OnefoldIndexError
 
@@ -101,7 +101,7 @@ class Extremum(OrderStatistic):
 
 
 def both_nan(x: Tensor, y: Tensor) -> Tensor:
-    """Where both are no number."""
+    """Where both are NaN."""
     return logical_and(isnan(x), isnan(y))
 
 

@@ -46,7 +46,7 @@ from .view import flatten, reshape
 
 
 class Flip(Mover[SomeDims]):
-    """Dims read backwards."""
+    """Dims in reverse order."""
 
     name = "flip"
     attributes = SomeDims
@@ -65,14 +65,14 @@ class Flip(Mover[SomeDims]):
 
 
 class RollAttributes(NamedTuple):
-    """How far, along which dims."""
+    """The shifts, and their dims."""
 
     shifts: Shape
     dims: Shape
 
 
 class Roll(Mover[RollAttributes]):
-    """Dims shifted, what falls off at the end coming in at the start."""
+    """A circular shift along dims."""
 
     name = "roll"
     attributes = RollAttributes
@@ -99,7 +99,7 @@ _roll = unary(Roll())
 
 @register_function
 def flip(input: Tensor, *args: Dims, dims: Dims | None = None) -> Tensor:
-    """The dims given, one by one, as a tuple or by name, read backwards."""
+    """The tensor reversed along these dims, given one by one, as a tuple or by name."""
     dims = unpack(args) if dims is None else dims
     found = wrap_all(dims, input.ndim)
     if len(set(found)) < len(found):
@@ -109,7 +109,7 @@ def flip(input: Tensor, *args: Dims, dims: Dims | None = None) -> Tensor:
 
 @register_function
 def fliplr(input: Tensor) -> Tensor:
-    """Dim 1 read backwards."""
+    """The tensor reversed along dim 1."""
     if input.ndim < 2:
         raise OnefoldRuntimeError("Input must be >= 2-d.")
     return _flip(input, (1,))
@@ -117,7 +117,7 @@ def fliplr(input: Tensor) -> Tensor:
 
 @register_function
 def flipud(input: Tensor) -> Tensor:
-    """Dim 0 read backwards."""
+    """The tensor reversed along dim 0."""
     if not input.ndim:
         raise OnefoldRuntimeError("Input must be >= 1-d.")
     return _flip(input, (0,))
@@ -125,7 +125,7 @@ def flipud(input: Tensor) -> Tensor:
 
 @register_function
 def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Tensor:
-    """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+    """A circular shift along `dims`; without `dims`, of the flattened tensor."""
     by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
         if len(by) != 1:
@@ -200,7 +200,7 @@ class Repeat(Mover[PerDim]):
 
 
 class InterleaveAttributes(NamedTuple):
-    """How often each element, along which dim."""
+    """The repeats of each element, and the dim."""
 
     times: int
     dim: int
@@ -254,7 +254,7 @@ def tile(input: Tensor, *dims: Dims) -> Tensor:
 def repeat_interleave(
     input: Tensor, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element of `dim` repeated in its place: `repeats` times, or each its own number.
+    """Each element of `dim` repeated in place: `repeats` times, or as often as its entry says.
 
     Without `dim`, of the tensor seen as one dim. A tensor of numbers is read by every process,
     since the shape depends on it; with `output_size`, their sum, the host need not wait for a GPU.
@@ -301,7 +301,7 @@ def _length(counts: torch.Tensor, given: int | None) -> int:
 
 
 class TriangleAttributes(NamedTuple):
-    """The diagonal up to which, or from which on, elements stay."""
+    """The diagonal that bounds the triangle."""
 
     diagonal: int
 
@@ -393,7 +393,7 @@ class Unfold(ViewOp[UnfoldAttributes]):
 
 
 class UnfoldGrad(Mover[UnfoldAttributes]):
-    """Windows added where they overlap: the gradient of Unfold."""
+    """The sum of overlapping windows: the gradient of Unfold."""
 
     name = "unfold_grad"
     attributes = UnfoldAttributes

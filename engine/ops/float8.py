@@ -31,12 +31,12 @@ class Quantized(NamedTuple):
 
 
 def _on_borders(size: int, block: int, parts: int) -> bool:
-    """Whether a split of a dim into parts cuts no block."""
+    """Whether a split of a dim into parts cuts only between blocks."""
     return block == 1 or size % (block * parts) == 0
 
 
 class _WithoutGradient(Op):
-    """Backward through it is an error, as through torch's scaled product: no zero, no silence."""
+    """Backward through it is an error, as through torch's scaled product, and not a silent zero."""
 
     saves = ()
 
@@ -48,7 +48,7 @@ class _WithoutGradient(Op):
 
 
 class QuantizeAttributes(NamedTuple):
-    """The shape of a block with one scale, and the dtype to reach."""
+    """The shape of a block with one scale, and the target dtype."""
 
     block: tuple[int, int]
     dtype: torch.dtype

@@ -28,7 +28,7 @@ from .norm import (
 
 @lru_cache(maxsize=4096)
 def _fits(x: Meta, weight: Meta, bias: Meta) -> bool:
-    """Whether one dtype is used throughout, and no normalised dim is split."""
+    """Whether one dtype is used throughout, and no normalized dim is split."""
     if x.partial:
         return False
     dtype = x.dtype
@@ -83,7 +83,7 @@ class LayerNormWithStats(NormOp):
 
 
 class ShapeOfRows(NamedTuple):
-    """The shape of the last dims, which are normalised over."""
+    """The shape of the last dims, which are normalized over."""
 
     shape: Shape
 
@@ -111,7 +111,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch.
+    """Normalize over the last dims to mean 0 and variance 1, then scale and shift, as in torch.
 
     Gradients of weight and bias come out as partial sums where leading dims are split. Raises an
     error when `normalized_shape` is not the shape of the last dims.

@@ -123,14 +123,14 @@ def cov(
         weights = aweights if fweights is None else mul(fweights, aweights)
     total: Tensor | int = x.shape[1] if weights is None else sum(weights)
     weighted = x if weights is None else mul(x, weights)
-    centred = sub(x, div(sum(weighted, 1, True), total))
-    weighted = centred if weights is None else mul(centred, weights)
+    centered = sub(x, div(sum(weighted, 1, True), total))
+    weighted = centered if weights is None else mul(centered, weights)
     lost: Tensor | int = correction
     if weights is not None and aweights is not None:
         lost = mul(div(sum(mul(weights, aweights)), total), correction)
     norm = total - lost
     norm = norm.clamp_min(0) if isinstance(norm, Tensor) else max(0, norm)
-    found = div(matmul(weighted, centred.mH), norm)
+    found = div(matmul(weighted, centered.mH), norm)
     return found if x.shape[0] != 1 else found.reshape(())
 
 

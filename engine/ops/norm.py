@@ -26,13 +26,13 @@ from .unary import rsqrt
 
 
 def splits_rows_only(x: Meta, shape: Shape) -> bool:
-    """Whether no axis splits a dim that is normalised over."""
+    """Whether no axis splits a dim that is normalized over."""
     first = x.ndim - len(shape)
     return all(sbp.kind != "S" or sbp.dim < first for sbp in x.nd_sbp)
 
 
 class NormAttributes(NamedTuple):
-    """The shape of the last dims, which are normalised over, and what is added to the variance."""
+    """The shape of the last dims, which are normalized over, and what is added to the variance."""
 
     shape: Shape
     eps: float
@@ -63,10 +63,10 @@ class NormOp(Op):
 class Norm(NormOp):
     """y = (x - mean) / deviation * weight + bias over the last dims, or without the mean"""
 
-    def __init__(self, centred: bool) -> None:
-        self.name = "layer_norm" if centred else "rms_norm"
-        self.kernel = kernels.layer_norm if centred else kernels.rms_norm
-        self.centred = centred
+    def __init__(self, centered: bool) -> None:
+        self.name = "layer_norm" if centered else "rms_norm"
+        self.kernel = kernels.layer_norm if centered else kernels.rms_norm
+        self.centered = centered
 
     def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
         x, attrs = args[0], args[-1]
@@ -86,19 +86,19 @@ class Norm(NormOp):
         weights = [m for m in (weight, bias) if m is not None]
         fits = tuple(x.shape[-len(shape) :]) == shape and all(m.shape == shape for m in weights)
         # rms_norm takes a weight of any floating dtype; torch would warn that its kernel does not.
-        alike = all(m.dtype == x.dtype or (m.is_floating and not self.centred) for m in weights)
+        alike = all(m.dtype == x.dtype or (m.is_floating and not self.centered) for m in weights)
         ordinary = x.dtype in FLOATS and isinstance(attrs.eps, (int, float))
         return x if fits and alike and ordinary else None
 
     def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
         if splits_rows_only(required(metas[0]), attrs.shape):
             return None
-        return partial(_norm_parts, self.centred)
+        return partial(_norm_parts, self.centered)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, weight: Tensor | None, *rest: Arg
     ) -> Gradients:
-        entry = layer_norm_grad if self.centred else _rms_norm_grad
+        entry = layer_norm_grad if self.centered else _rms_norm_grad
         return entry((dy, x, weight), *rest[-1])
 
 
@@ -133,23 +133,23 @@ class NormGrad(NormGradOp):
 
     attributes = NormAttributes
 
-    def __init__(self, centred: bool) -> None:
-        self.name = "layer_norm_grad" if centred else "rms_norm_grad"
-        self.kernel = kernels.layer_norm_grad if centred else kernels.rms_norm_grad
-        self.centred = centred
-        self.num_outputs = 3 if centred else 2
+    def __init__(self, centered: bool) -> None:
+        self.name = "layer_norm_grad" if centered else "rms_norm_grad"
+        self.kernel = kernels.layer_norm_grad if centered else kernels.rms_norm_grad
+        self.centered = centered
+        self.num_outputs = 3 if centered else 2
 
     def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
         if all(splits_rows_only(required(meta), attrs.shape) for meta in metas[:2]):
             return None
-        return partial(_grad_parts, self.centred)
+        return partial(_grad_parts, self.centered)
 
     def vjp(self, needs: Needs, dy: tuple[Tensor | None, ...], y: object, *args: Arg) -> Gradients:
         *tensors, attrs = args
-        return _second_gradients(self.centred, dy, *tensors, *attrs)
+        return _second_gradients(self.centered, dy, *tensors, *attrs)
 
 
-# The same in smaller ops: for split normalised dims, and for second gradients.
+# The same in smaller ops: for split normalized dims, and for second gradients.
 
 
 def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
@@ -160,30 +160,30 @@ def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return without_partials(mean(x, dims, True))
 
 
-def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
-    """(x normalised to deviation 1, the reciprocal of its deviation)."""
-    if centred:
+def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centered: bool) -> tuple[Tensor, Tensor]:
+    """(x normalized to deviation 1, the reciprocal of its deviation)."""
+    if centered:
         x = sub(x, _average(x, dims))
     rstd = rsqrt(add(_average(mul(x, x), dims), eps))
     return mul(x, rstd), rstd
 
 
-def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centred: bool) -> Tensor:
+def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centered: bool) -> Tensor:
     """v less what a change of x along it would change in mean and deviation."""
     along = mul(unit, _average(mul(v, unit), dims))
-    if centred:
+    if centered:
         v = sub(v, _average(v, dims))
     return sub(v, along)
 
 
 def _norm_parts(
-    centred: bool, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
+    centered: bool, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> Tensor:
-    y = _unit(widened(x), _dims(x, shape), eps, centred)[0]
+    y = _unit(widened(x), _dims(x, shape), eps, centered)[0]
     if weight is not None:
         y = mul(y, weight)
     y = y if bias is None else add(y, bias)
-    if centred or weight is None:
+    if centered or weight is None:
         return cast(y, x.dtype)
     return cast(y, torch.promote_types(x.dtype, weight.dtype))
 
@@ -193,21 +193,21 @@ def _summed(x: Tensor, shape: Shape, dtype: torch.dtype) -> Tensor:
 
 
 def _grad_parts(
-    centred: bool, tensors: tuple[Tensor, Tensor, Tensor | None], shape: Shape, eps: float
+    centered: bool, tensors: tuple[Tensor, Tensor, Tensor | None], shape: Shape, eps: float
 ) -> tuple[Tensor, ...]:
     dy, x, weight = tensors
     dims = _dims(x, shape)
     dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     dy = widened(dy)
-    unit, rstd = _unit(widened(x), dims, eps, centred)
+    unit, rstd = _unit(widened(x), dims, eps, centered)
     g = dy if weight is None else mul(dy, weight)
-    dx = cast(mul(rstd, _projected(g, unit, dims, centred)), dtypes[0])
+    dx = cast(mul(rstd, _projected(g, unit, dims, centered)), dtypes[0])
     d_weight = _summed(mul(dy, unit), shape, dtypes[1])
-    return (dx, d_weight, _summed(dy, shape, dtypes[1])) if centred else (dx, d_weight)
+    return (dx, d_weight, _summed(dy, shape, dtypes[1])) if centered else (dx, d_weight)
 
 
 def _second_gradients(
-    centred: bool,
+    centered: bool,
     u: tuple[Tensor | None, ...],
     dy: Tensor,
     x: Tensor,
@@ -222,11 +222,11 @@ def _second_gradients(
     dims = _dims(x, shape)
     dtypes = dy.dtype, x.dtype
     dy, u = widened(dy), tuple([None if by is None else widened(by) for by in u])
-    unit, rstd = _unit(widened(x), dims, eps, centred)
+    unit, rstd = _unit(widened(x), dims, eps, centered)
     by_dy = by_x = by_weight = None
     if u[0] is not None:
         g = dy if weight is None else mul(dy, weight)
-        along = mul(rstd, _projected(u[0], unit, dims, centred))
+        along = mul(rstd, _projected(u[0], unit, dims, centered))
         by_dy = along if weight is None else mul(along, weight)
         if weight is not None:
             by_weight = sum_to(mul(along, dy), weight.meta)
@@ -234,14 +234,14 @@ def _second_gradients(
             mul(u[0], _average(mul(g, unit), dims)), mul(g, _average(mul(u[0], unit), dims))
         )
         to_unit = neg(mul(rstd, mixed))
-        shrink = _average(mul(u[0], _projected(g, unit, dims, centred)), dims)
+        shrink = _average(mul(u[0], _projected(g, unit, dims, centered)), dims)
         by_x = neg(mul(mul(unit, shrink), mul(rstd, rstd)))
-        by_x = add(by_x, mul(rstd, _projected(to_unit, unit, dims, centred)))
+        by_x = add(by_x, mul(rstd, _projected(to_unit, unit, dims, centered)))
     if u[1] is not None:
         by_dy = plus(by_dy, mul(unit, u[1]))
-        to_unit = _projected(mul(dy, u[1]), unit, dims, centred)
+        to_unit = _projected(mul(dy, u[1]), unit, dims, centered)
         by_x = plus(by_x, mul(rstd, to_unit))
-    if centred and u[2] is not None:
+    if centered and u[2] is not None:
         by_dy = plus(by_dy, expand(u[2], dy.shape))
     return _as(by_dy, dtypes[0]), _as(by_x, dtypes[1]), by_weight
 
@@ -250,10 +250,10 @@ def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else cast(x, dtype)
 
 
-LAYER_NORM, RMS_NORM = Norm(centred=True), Norm(centred=False)
+LAYER_NORM, RMS_NORM = Norm(centered=True), Norm(centered=False)
 layer_norm_plain, rms_norm_plain = with_optionals(LAYER_NORM), with_optionals(RMS_NORM)
-layer_norm_grad = several(NormGrad(centred=True))
-_rms_norm_grad = several(NormGrad(centred=False))
+layer_norm_grad = several(NormGrad(centered=True))
+_rms_norm_grad = several(NormGrad(centered=False))
 
 
 def as_shape(shape: int | Sequence[int], name: str) -> Shape:

@@ -116,7 +116,7 @@ def pad(
     that the mode or the sizes do not allow.
     """
     if mode not in MODES:
-        raise OnefoldRuntimeError(f"Unrecognised padding mode {mode!r}; use one of {MODES}")
+        raise OnefoldRuntimeError(f"Unrecognized padding mode {mode!r}; use one of {MODES}")
     if len(pad) % 2:
         raise OnefoldRuntimeError(f"Padding length must be divisible by 2, but got {len(pad)}")
     if len(pad) // 2 > input.ndim:

@@ -62,7 +62,7 @@ def sum_to_size(input: Tensor, *size: Dims) -> Tensor:
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """Each first of equal neighbours, and on request where each element went and run lengths.
+    """Each first of equal neighbors, and on request where each element went and run lengths.
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """

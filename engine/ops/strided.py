@@ -36,7 +36,7 @@ def stride(self: Tensor) -> Shape: ...
 def stride(self: Tensor, dim: int) -> int: ...
 @register_function
 def stride(self: Tensor, dim: int | None = None) -> Shape | int:
-    """How far apart neighbours lie in the memory of the base: for each dim, or for one.
+    """How far apart neighbors lie in the memory of the base: for each dim, or for one.
 
     >>> import onefold as flow
     >>> flow.ones(2, 3).t().stride()

@@ -182,7 +182,7 @@ def _embedding_bag(
 ) -> torch.Tensor:
     if max_norm is not None or sparse:
         raise OnefoldValueError(
-            "embedding_bag: max_norm and sparse are not supported; renormalise the rows of the "
+            "embedding_bag: max_norm and sparse are not supported; renormalize the rows of the "
             "weight after each step, and use dense gradients"
         )
     how = (max_norm, norm_type, scale_grad_by_freq, mode, sparse)

@@ -91,19 +91,19 @@ class ProgramProbes:
         plain = StepCosts(replace(hardware, ops={}), rank=0)
         inside = min(mean(seconds for _, seconds in self._tiny.steps()), hardware.launch)
         measured: defaultdict[str, float] = defaultdict(float)
-        modelled: defaultdict[str, float] = defaultdict(float)
+        modeled: defaultdict[str, float] = defaultdict(float)
         for watched in self._watched:
             for step, seconds in watched.steps():
                 cost = plain.of(step)
                 if cost.nbytes >= _SMALL:
                     measured[step.name] += max(seconds - inside, 0.0)
-                    modelled[step.name] += cost.seconds - hardware.launch
+                    modeled[step.name] += cost.seconds - hardware.launch
         for update, probe in zip(self._updates, self._updated, strict=True):
             measured["adamw"] += probe.seconds
-            modelled["adamw"] += plain.moving(update.nbytes)
+            modeled["adamw"] += plain.moving(update.nbytes)
         names = sorted(measured)
         times = agreed([measured[name] for name in names])
-        ratios = {name: time / modelled[name] for name, time in zip(names, times, strict=True)}
+        ratios = {name: time / modeled[name] for name, time in zip(names, times, strict=True)}
         return {name: min(max(ratio, _LEAST), _MOST) for name, ratio in ratios.items()}
 
     def whole_step(self, hardware: Hardware) -> tuple[float, float]:

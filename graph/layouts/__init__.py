@@ -11,4 +11,4 @@
 from .best_layouts import LayoutChoice as LayoutChoice, best_layouts as best_layouts
 from .cost_graph import CostGraph as CostGraph, Freedom as Freedom, Training as Training
 from .elimination import Solver as Solver
-from .layout_costs import LayoutCosts as LayoutCosts, ModelledCosts as ModelledCosts
+from .layout_costs import LayoutCosts as LayoutCosts, ModeledCosts as ModeledCosts

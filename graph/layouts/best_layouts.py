@@ -12,7 +12,7 @@ from ..passes.cse import eliminate_common
 from ..passes.dead_code import eliminate_dead
 from .cost_graph import CostGraph, Freedom, Training
 from .elimination import TABLE_SIZE, solve
-from .layout_costs import LayoutCosts, ModelledCosts
+from .layout_costs import LayoutCosts, ModeledCosts
 from .memory_budget import solve_within
 
 _ALONE = Training()
@@ -53,7 +53,7 @@ def best_layouts(
     `program` is captured, of one micro-batch, without updates (`Compiled.captured`). Chosen are the
     layouts of its `parameters` with gradients (by name; None: of all), of its `inputs`, and of
     every op. `cost` gives the seconds of ops and boxings, by default those of eager mode.
-    `training` says what surrounds the program in a step. The result is the least of the modelled
+    `training` says what surrounds the program in a step. The result is the least of the modeled
     costs, which count one copy of a value besides the value itself, unless `lower_bound` is less.
     Raises OnefoldValueError for parameters that are not in the program and for a budget that no
     layouts meet.
@@ -73,7 +73,7 @@ def best_layouts(
             f"with gradients are {', '.join(map(repr, sorted(trained)))}"
         )
     freedom = Freedom(chosen, gradients=True, inputs=inputs, outputs=True)
-    graph = CostGraph(program, cost or ModelledCosts(), freedom, training)
+    graph = CostGraph(program, cost or ModeledCosts(), freedom, training)
     network = graph.network
     if memory is None:
         found = solve(network, table_size)

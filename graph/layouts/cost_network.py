@@ -77,7 +77,7 @@ class CostNetwork:
         pairs = zip(self.memory, states, strict=True)
         return sum(float(memory[state]) for memory, state in pairs)
 
-    def neighbours(self) -> list[list[tuple[int, Costs]]]:
+    def neighbors(self) -> list[list[tuple[int, Costs]]]:
         """Of each node, the others with an edge, and the costs with its own states as rows."""
         found: list[list[tuple[int, Costs]]] = [[] for _ in self.costs]
         for a, b, costs in self.edges:

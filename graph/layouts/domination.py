@@ -1,6 +1,6 @@
 """Domination: leaves out states that cannot be part of a minimum.
 
-A state is left out if another one of its node costs less whatever the neighbours' states are.
+A state is left out if another one of its node costs less whatever the neighbors' states are.
 Source: Goldstein, "Efficient rotamer elimination" (1994).
 """
 
@@ -36,7 +36,7 @@ class Reduced:
             if some is not None and len(some) < len(self.kept[node]):
                 self.kept[node] = some
                 self.costs[node] = tables.selected(costs[node], some)
-        # Of each node, by neighbour: the table with the node's own states as rows.
+        # Of each node, by neighbor: the table with the node's own states as rows.
         self.around: list[dict[int, int]] = [{} for _ in costs]
         for (a, b), number in edges.items():
             own = number if rows is None else tables.block(number, self.kept[a], self.kept[b])
@@ -93,7 +93,7 @@ class Reduced:
             self.around[other][node] = tables.transposed(own)
 
     def _fold(self, node: int) -> None:
-        """Add the costs of a node's edges to its neighbours."""
+        """Add the costs of a node's edges to its neighbors."""
         for other, number in self.around[node].items():
             self.costs[other] = self.tables.added(self.costs[other], self.tables.row(number))
             del self.around[other][node]

@@ -1,6 +1,6 @@
 """Elimination: the exact minimum of a cost network, one node after the other.
 
-Eliminating a node replaces the tables that it stands in by one table over its neighbours: the sum
+Eliminating a node replaces the tables that it stands in by one table over its neighbors: the sum
 of them, with the node's best state for each choice of theirs. Where that sum would be too large,
 the tables are divided into groups whose minima are taken apart, which gives a lower bound and a
 good choice. Tables of equal layers are equal, so that they are computed once. Sources: Bertele and
@@ -178,7 +178,7 @@ class _Elimination:
         return sum([self._eliminate(node, around) for node, around in self._order], bound)
 
     def _ordered(self) -> list[tuple[int, list[int]]]:
-        """The order of elimination, with the neighbours that each node then has."""
+        """The order of elimination, with the neighbors that each node then has."""
         order: list[tuple[int, list[int]]] = []
         current = {node: self._rank(node) for node, size in enumerate(self.sizes) if size > 1}
         heap = [(rank, node) for node, rank in current.items()]
@@ -210,7 +210,7 @@ class _Elimination:
     def _rank(self, node: int) -> tuple[float, float]:
         """What nodes are ordered by.
 
-        Those come first that join the fewest pairs of neighbours which no table joins yet; pairs
+        Those come first that join the fewest pairs of neighbors which no table joins yet; pairs
         with many states count more, nodes with many states less. Then those with a small table.
         Source: Kjaerulff, "Triangulation of graphs" (1990).
         """
@@ -330,7 +330,7 @@ def improved(
     The memory stays within `budget`, if `states` is.
     """
     states = states.copy()
-    around = network.neighbours()
+    around = network.neighbors()
     used = network.used(states)
     for _ in range(_SWEEPS):
         changed = False

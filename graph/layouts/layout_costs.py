@@ -1,4 +1,4 @@
-"""Layout costs: the modelled seconds of ops, boxings and updates, by layouts."""
+"""Layout costs: the modeled seconds of ops, boxings and updates, by layouts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LayoutCosts(Protocol):
         """An optimizer's update that keeps `kept` bytes for each element of a parameter."""
 
 
-class ModelledCosts:
+class ModeledCosts:
     """The costs by which eager mode chooses layouts."""
 
     def op(
@@ -109,7 +109,7 @@ def boxing_of(src: Meta, dst: Meta) -> tuple[Boxing, float] | None:
 
 
 def boxing_time(src: Meta, dst: Meta) -> float:
-    """Modelled seconds of a boxing, as of its plan, by arithmetic on the layouts where possible.
+    """Modeled seconds of a boxing, as of its plan, by arithmetic on the layouts where possible.
 
     On larger meshes shards that differ count as the largest.
     """

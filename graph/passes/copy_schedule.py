@@ -1,6 +1,6 @@
 """Copy schedule: when copies to the host are done, and when those back must begin.
 
-All copies of a device run one after the other, overlapped with its compute. Times are modelled
+All copies of a device run one after the other, overlapped with its compute. Times are modeled
 ones, so that a copy back begins early enough to be there when it is needed, and no earlier.
 """
 
@@ -94,7 +94,7 @@ def _begun(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
 
 
 def seconds_of(step: ProgramStep) -> float:
-    """Modelled seconds of a step on its first rank, by the constants of eager."""
+    """Modeled seconds of a step on its first rank, by the constants of eager."""
     metas = [value.meta for value in (*step.outputs, *step.reads())]
     if step.aliases or not metas:
         return 0.0
@@ -106,7 +106,7 @@ def seconds_of(step: ProgramStep) -> float:
 
 
 def copy_seconds(meta: Meta) -> float:
-    """Modelled seconds of a value's copy to the host, or back."""
+    """Modeled seconds of a value's copy to the host, or back."""
     return local_bytes(meta, _rank(meta)) * _machine(meta).copy
 
 

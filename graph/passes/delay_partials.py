@@ -30,7 +30,7 @@ def delay_partials(program: Program, exact: bool = True) -> Program:
     A value that is boxed from a partial layout and read by one linear op is boxed after the op
     instead, with the other inputs laid out as the op's own rule says: two reduced values are added
     before one reduction, and a sum over a dim comes before the reduction of what is left. It goes
-    on past several ops, and is done only where that saves both bytes and modelled time. Never
+    on past several ops, and is done only where that saves both bytes and modeled time. Never
     past an op that draws random numbers, whose rule has no signature for partials, or a cast that
     loses digits. With `exact` only past ops that give their input's own elements back, and past
     those on integers: other sums get another order.
@@ -178,7 +178,7 @@ class _Search:
 
 
 def _cost(src: Meta, dst: Meta) -> tuple[float, int]:
-    """Modelled seconds of a boxing, and the bytes that it moves."""
+    """Modeled seconds of a boxing, and the bytes that it moves."""
     return time(src, dst), received(src, dst)
 
 

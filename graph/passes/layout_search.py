@@ -26,7 +26,7 @@ def search_layouts(
     micro_batches: int = 1,
     axis: int | None = None,
 ) -> Program:
-    """The program with the layouts of ops that take the least modelled time.
+    """The program with the layouts of ops that take the least modeled time.
 
     Inputs, variables, outputs, assigns, gradients and boxings that the program asked for keep their
     layouts, but gradients between placements, which come as they are produced. Of the `parameters`
@@ -41,7 +41,7 @@ def search_layouts(
         layouts.Freedom(frozenset(parameters), axis=axis),
         layouts.Training(micro_batches),
     )
-    graph: CostGraph = layouts.CostGraph(asked, layouts.ModelledCosts(), freedom, training)
+    graph: CostGraph = layouts.CostGraph(asked, layouts.ModeledCosts(), freedom, training)
     solver: Solver = layouts.Solver(graph.network)
     start = graph.start()
     before = graph.network.total(start)
@@ -57,7 +57,7 @@ def search_layouts(
     made = eliminate_dead(_ProgramWriter(graph.flow, chosen).run())
     if chosen:
         return made
-    before, after = modelled_time(program), modelled_time(made)
+    before, after = modeled_time(program), modeled_time(made)
     return made if after < before * (1 - _LEAST) else program
 
 
@@ -72,8 +72,8 @@ def _unasked(program: Program) -> Program:
     return replace(program, steps=steps)
 
 
-def modelled_time(program: Program) -> float:
-    """Modelled seconds of all boxing and ops of a program, one after the other."""
+def modeled_time(program: Program) -> float:
+    """Modeled seconds of all boxing and ops of a program, one after the other."""
     total = 0.0
     for step in program.steps:
         if is_boxing(step):

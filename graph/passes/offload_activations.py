@@ -14,7 +14,7 @@ from ..stages.assign_stages import crosses, is_backward
 from .copy_schedule import Copy, Turns, copy_seconds, schedule, seconds_of
 
 _SOON = 9  # steps in which a value is needed again: it stays
-_MARGIN = 2.0  # times as long as modelled, copies of a stage may take before a step waits for them
+_MARGIN = 2.0  # times as long as modeled, copies of a stage may take before a step waits for them
 
 
 def offload_activations(program: Program) -> Program:
@@ -23,7 +23,7 @@ def offload_activations(program: Program) -> Program:
     An activation is made by a step of the module's forward from the program's inputs, and read by
     backward. Its copy to the host begins after its last use in forward, and its memory is free when
     that should be done, at the latest where backward begins. It is copied back in time for its
-    first use in backward, by the modelled times of the steps before (`copy_schedule.py`). Views of
+    first use in backward, by the modeled times of the steps before (`copy_schedule.py`). Views of
     it are recomputed there. What is wanted at the end, or needed again too soon, stays. No bit of a
     result changes: strides are kept, too.
 

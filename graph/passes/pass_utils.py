@@ -69,7 +69,7 @@ def same_segment(a: ProgramStep, b: ProgramStep) -> bool:
 
 @lru_cache(1 << 14)
 def time(src: Meta, dst: Meta) -> float:
-    """Modelled seconds of a boxing."""
+    """Modeled seconds of a boxing."""
     return 0.0 if src is dst else boxing.plan(src, dst).time
 
 

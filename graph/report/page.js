@@ -17,7 +17,7 @@
     const node = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes)) {
       if (key === "on") for (const [type, f] of Object.entries(value)) node.addEventListener(type, f);
-      else if (key === "colour") node.style.setProperty("--colour", value);
+      else if (key === "color") node.style.setProperty("--color", value);
       else if (value === true) node.setAttribute(key, "");
       else if (value !== false && value != null) node.setAttribute(key, value);
     }
@@ -66,7 +66,7 @@
   // A name whose lines may end after a dot or an underscore.
   const breakable = (name) => el("span", {}, ...name.split(/(?<=[._])/).flatMap((part) => [part, el("wbr")]));
 
-  // Colours, by kind; canvases read them from the style sheet.
+  // Colors, by kind; canvases read them from the style sheet.
 
   const FIXED = {
     forward: "forward", backward: "backward", weights: "weights", update: "update", inputs: "inputs", send: "send",
@@ -75,14 +75,14 @@
     gradients: "update", all_gather: "weights", reduce_scatter: "gold", all_to_all: "olive", transfer: "send",
   };
   const variable = (kind) => `--${FIXED[kind] ?? "collective"}`;
-  const dot = (kind) => el("i", { class: "dot", colour: `var(${variable(kind)})`, "aria-hidden": "true" });
+  const dot = (kind) => el("i", { class: "dot", color: `var(${variable(kind)})`, "aria-hidden": "true" });
   let paint = {};
-  const readColours = () => {
+  const readColors = () => {
     const style = getComputedStyle(document.documentElement);
     const names = "page surface raised ink quiet line strong accent forward backward weights update inputs send collective gold olive warning".split(" ");
     paint = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   };
-  const colourOf = (kind) => paint[FIXED[kind] ?? "collective"];
+  const colorOf = (kind) => paint[FIXED[kind] ?? "collective"];
   const legend = (list, kinds) =>
     list.replaceChildren(...kinds.map((kind) => el("li", {}, dot(kind), spaced(kind))));
 
@@ -90,7 +90,7 @@
 
   const drawings = [];
   const redraw = () => {
-    readColours();
+    readColors();
     for (const draw of drawings) draw();
   };
   const sized = (canvas, width, height) => {
@@ -303,8 +303,8 @@
       const left = Math.max(x, gutter());
       return [left, row.y - offset, Math.max(right - left, 0.75), row.height];
     };
-    const light = (colour) => {
-      const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    const light = (color) => {
+      const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
       return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.19;
     };
     const draw = () => {
@@ -339,29 +339,29 @@
           const [x, top_, w, h] = block(pen, row, i, offset);
           const label = timeline.labels[row.label[i]];
           if (w < 1 && x < last + 0.6) continue;
-          const colour = colourOf(label.kind);
-          pen.fillStyle = colour;
+          const color = colorOf(label.kind);
+          pen.fillStyle = color;
           pen.fillRect(x, top_, w, h);
-          if (w > 3 && before >= 0) { // a thin gap tells neighbours apart
+          if (w > 3 && before >= 0) { // a thin gap tells neighbors apart
             pen.fillStyle = paint.surface;
             pen.fillRect(x, top_, 0.75, h);
           }
-          if (w > 14 && h > 12) { // the name, or what tells neighbours apart
+          if (w > 14 && h > 12) { // the name, or what tells neighbors apart
             const name = nameOf(row, i);
             const texts = w > 60 ? [name, fitted(pen, name, w - 8)] : [row.micro[i] < 0 ? name : String(row.micro[i])];
             const text = texts.find((t) => pen.measureText(t).width < w - 8);
-            pen.fillStyle = light(colour) ? "#0b0d11" : "#ffffff";
+            pen.fillStyle = light(color) ? "#0b0d11" : "#ffffff";
             pen.fillText(text ?? "", x + 5, top_ + h / 2 + 0.5);
           }
           [last, before] = [x, i];
         }
       }
-      for (const [at, colour] of [[hovered, paint.quiet], [selected, paint.ink]]) {
+      for (const [at, color] of [[hovered, paint.quiet], [selected, paint.ink]]) {
         if (!at) continue;
         const row = rows[at.row];
         if (row.stop[at.index] < view.from || row.start[at.index] > view.to) continue;
         const [x, y, w, h] = block(pen, row, at.index, offset);
-        pen.strokeStyle = colour;
+        pen.strokeStyle = color;
         pen.lineWidth = 2;
         pen.strokeRect(x - 1, y - 1, Math.max(w + 2, 4), h + 2);
       }
@@ -480,7 +480,7 @@
       for (let index = selected.row + by; index >= 0 && index < rows.length; index += by)
         if (rows[index].n) return select({ row: index, index: Math.min(firstAfter(rows[index], now), rows[index].n - 1) });
     };
-    const centre = () => {
+    const center = () => {
       if (!selected) return undefined;
       const middle = (rows[selected.row].start[selected.index] + rows[selected.row].stop[selected.index]) / 2;
       return middle >= view.from && middle <= view.to ? middle : undefined;
@@ -490,8 +490,8 @@
       ArrowLeft: (event) => (event.shiftKey ? pan(-0.2) : step(-1)),
       ArrowDown: () => move(1),
       ArrowUp: () => move(-1),
-      "+": () => zoom(1.6, centre()), "=": () => zoom(1.6, centre()),
-      "-": () => zoom(1 / 1.6, centre()), _: () => zoom(1 / 1.6, centre()),
+      "+": () => zoom(1.6, center()), "=": () => zoom(1.6, center()),
+      "-": () => zoom(1 / 1.6, center()), _: () => zoom(1 / 1.6, center()),
       0: () => setView(0, end),
       Home: () => setView(0, view.to - view.from),
       End: () => setView(end - (view.to - view.from), end),
@@ -503,8 +503,8 @@
       event.preventDefault();
       keys[event.key](event);
     });
-    $("zoom-in").addEventListener("click", () => zoom(1.6, centre()));
-    $("zoom-out").addEventListener("click", () => zoom(1 / 1.6, centre()));
+    $("zoom-in").addEventListener("click", () => zoom(1.6, center()));
+    $("zoom-out").addEventListener("click", () => zoom(1 / 1.6, center()));
     $("zoom-fit").addEventListener("click", () => setView(0, end));
     show();
   };
@@ -578,7 +578,7 @@
         path.forEach(([x, i], at) => (at ? pen.lineTo(x, toY(next[i])) : pen.moveTo(x, toY(next[i]))));
         path.toReversed().forEach(([x, i]) => pen.lineTo(x, toY(base[i])));
         pen.closePath();
-        pen.fillStyle = colourOf(kind);
+        pen.fillStyle = colorOf(kind);
         pen.fill();
         base = next;
       }
@@ -669,7 +669,7 @@
 
   const bar = (parts, whole) => el("div", { class: "track", "aria-hidden": "true" },
     ...parts.filter(([, n]) => n > 0).map(([kind, n]) => {
-      const part = el("i", { colour: `var(${variable(kind)})` });
+      const part = el("i", { color: `var(${variable(kind)})` });
       part.style.width = `${Math.min((100 * n) / whole, 100)}%`;
       return part;
     }));
@@ -843,7 +843,7 @@
   new ResizeObserver(redraw).observe(document.querySelector("main"));
 
   showHead();
-  readColours();
+  readColors();
   showTimeline();
   prepareMemory();
   showGroups();

@@ -30,11 +30,11 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 
 # From the first stage of a rank to its last. Printed grey, F is the lightest and W the darkest,
 # whatever the stage.
-COLOURS: dict[Kind, tuple[Colour, Colour]] = {
+COLORS: dict[Kind, tuple[Color, Color]] = {
     "F": ((0.74, 0.87, 0.97), (0.64, 0.81, 0.94)),
     "B": ((0.98, 0.64, 0.35), (0.90, 0.53, 0.25)),
     "I": ((0.35, 0.68, 0.40), (0.20, 0.55, 0.30)),
@@ -107,35 +107,35 @@ def bubble(timeline: Timeline) -> str:
 def _bar(axes: Axes, timeline: Timeline, rank: int, action: Action, inches: float) -> None:
     """One action; a unit of time is so many inches wide."""
     start, end = timeline.spans[action]
-    colour = colour_of(timeline.schedule, action)
-    axes.barh(rank, end - start, left=start, height=0.9, color=colour, edgecolor="w", linewidth=0.5)
+    color = color_of(timeline.schedule, action)
+    axes.barh(rank, end - start, left=start, height=0.9, color=color, edgecolor="w", linewidth=0.5)
     text = str(action.micro_batch)
     if (end - start) * inches >= len(text) * _INCHES_PER_DIGIT:
-        ink = "black" if grey(colour) > 0.5 else "white"
+        ink = "black" if grey(color) > 0.5 else "white"
         middle = (start + end) / 2
         axes.text(middle, rank, text, ha="center", va="center", fontsize=7, color=ink)
 
 
-def colour_of(schedule: Schedule, action: Action) -> Colour:
-    """The colour of an action: of its kind, darker for the later stages of its rank."""
+def color_of(schedule: Schedule, action: Action) -> Color:
+    """The color of an action: of its kind, darker for the later stages of its rank."""
     rank = schedule.rank_of[action.stage]
     stages = [stage for stage, its in enumerate(schedule.rank_of) if its == rank]
     part = stages.index(action.stage) / max(len(stages) - 1, 1)
-    first, last = COLOURS[action.kind]
+    first, last = COLORS[action.kind]
     red, green, blue = (a + part * (b - a) for a, b in zip(first, last, strict=True))
     return red, green, blue
 
 
-def grey(colour: Colour) -> float:
-    """How light a colour is when printed grey (ITU-R BT.601), from 0 to 1."""
-    red, green, blue = colour
+def grey(color: Color) -> float:
+    """How light a color is when printed grey (ITU-R BT.601), from 0 to 1."""
+    red, green, blue = color
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _legend(figure: Figure, schedule: Schedule) -> None:
     there = {action.kind for actions in schedule.ranks for action in actions}
     handles = [
-        Patch(facecolor=COLOURS[kind][0], label=name)
+        Patch(facecolor=COLORS[kind][0], label=name)
         for kind, name in NAMES.items()
         if kind in there
     ]

@@ -21,7 +21,7 @@ _SHOWN = 8
 class About:
     """What a task is for, which is shown: it changes no time."""
 
-    kind: str = ""  # what all tasks of its colour have in common, such as "forward"
+    kind: str = ""  # what all tasks of its color have in common, such as "forward"
     module: str = ""
     nbytes: int = 0  # received; sent by what sends
     micro_batch: int | None = None  # with whose number the name ends

@@ -16,7 +16,7 @@ from ..layouts.layout_costs import Boxing, boxing_of, local_elements
 from .comm_costs import CommCosts
 from .step_costs import StepCosts
 
-_GRID = 4.0  # the ratio of neighbouring sizes at which boxings are timed
+_GRID = 4.0  # the ratio of neighboring sizes at which boxings are timed
 
 
 class HardwareCosts:

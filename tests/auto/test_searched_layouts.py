@@ -48,7 +48,7 @@ def searching(rows, size, memory=None):
     return _Search(task(rows), size, H100, memory, None, ("1f1b",), 4, False, 1e9)
 
 
-def modelled(found, strategy, rows):
+def modeled(found, strategy, rows):
     """Seconds and bytes of a mesh with a strategy's parameters, by the costs of the search."""
     with flow.planning(strategy.size):
         strategy = replace(strategy, layout_search=False)
@@ -65,10 +65,10 @@ def test_many_rows_are_split_where_a_table_splits_weights(rows):
     by_table = found.choices.layout(4, "table", rows, size=4)
     strategy = found.choices.searched(4, rows)
     assert strategy is not None and strategy.layout_search
-    table_seconds, _, start = modelled(found, by_table, rows)
-    seconds, nbytes, _ = modelled(found, strategy, rows)
+    table_seconds, _, start = modeled(found, by_table, rows)
+    seconds, nbytes, _ = modeled(found, strategy, rows)
     assert seconds < table_seconds <= start
-    assert nbytes <= modelled(found, by_table, rows)[1] * 1.01
+    assert nbytes <= modeled(found, by_table, rows)[1] * 1.01
 
 
 def test_what_gains_nothing_is_no_candidate():

@@ -324,9 +324,9 @@ BAD = [
         "got both device=",
     ),
     (
-        lambda: flow.ones(4, colour="red"),
+        lambda: flow.ones(4, color="red"),
         OnefoldTypeError,
-        "ones.. got an unexpected keyword argument 'colour'",
+        "ones.. got an unexpected keyword argument 'color'",
     ),
     (
         lambda: flow.ones(4, device="gpu0"),

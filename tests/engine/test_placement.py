@@ -89,8 +89,8 @@ def test_what_is_left_out_is_asked_for(world):
         assert 'write for instance placement("cpu", ranks=[0, 1])' in str(told.value)
 
 
-def test_a_placement_that_was_not_initialised_can_be_printed():
-    assert repr(object.__new__(flow.placement)) == "<onefold.placement that was not initialised>"
+def test_a_placement_that_was_not_initialized_can_be_printed():
+    assert repr(object.__new__(flow.placement)) == "<onefold.placement that was not initialized>"
 
 
 def test_ranks_outside_a_launched_world():

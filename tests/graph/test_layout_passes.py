@@ -179,7 +179,7 @@ def test_any_chain_keeps_its_value(drawn):
 
 
 def seconds(meta, layouts):
-    """Modelled seconds of boxing one by one."""
+    """Modeled seconds of boxing one by one."""
     metas = [meta.like(nd_sbp=nd_sbp) for nd_sbp in layouts]
     return sum(boxing.plan(a, b).time for a, b in pairwise(metas))
 

@@ -17,7 +17,7 @@ from onefold.graph import pass_table
 from onefold.graph.ir import verify
 from onefold.graph.passes.in_place import in_place
 from onefold.graph.passes.layout_graph import LayoutGraph
-from onefold.graph.passes.layout_search import modelled_time, search_layouts
+from onefold.graph.passes.layout_search import modeled_time, search_layouts
 from onefold.graph.passes.pass_utils import time
 from onefold.testing.manual_layouts import make_global
 from onefold.testing.random_programs import onefold_tensors, programs
@@ -82,7 +82,7 @@ CASES = [
 
 
 def seconds(graph):
-    """The modelled time of all ops and boxing; a boxing counts once for all that want a layout."""
+    """The modeled time of all ops and boxing; a boxing counts once for all that want a layout."""
     wants = {
         (number, meta, node.step.recomputation, node.step.stage)
         for node in graph.nodes
@@ -97,7 +97,7 @@ def seconds(graph):
 
 
 def optimum(program, axis=None):
-    """The least modelled time over all forms of all ops, by brute force."""
+    """The least modeled time over all forms of all ops, by brute force."""
     graph = LayoutGraph(program, axis)
     free = [node for node in graph.nodes if node.free]
     least = seconds(graph)
@@ -115,8 +115,8 @@ def test_as_good_as_trying_everything(case, world):
     x, w = (tensor((256, 256), layout, seed=i) for i, layout in enumerate(layouts))
     before, after, wanted, found = greedy_and_searched(function, x, w)
     least = optimum(before)
-    assert least <= modelled_time(before)
-    assert modelled_time(after) == pytest.approx(least)
+    assert least <= modeled_time(before)
+    assert modeled_time(after) == pytest.approx(least)
     pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
     for ours, theirs in pairs:
         assert_near(ours, theirs)
@@ -138,8 +138,8 @@ def test_along_one_axis_the_other_stays(axis, world):
     after = search_layouts(graph.program, axis=axis)
     verify(after)
     least = optimum(graph.program, axis)
-    assert modelled_time(after) == pytest.approx(least)
-    assert optimum(graph.program) <= least < modelled_time(graph.program)
+    assert modeled_time(after) == pytest.approx(least)
+    assert optimum(graph.program) <= least < modeled_time(graph.program)
     laid = LayoutGraph(graph.program, axis)
     for node in laid.nodes:
         for form in laid.forms(node):
@@ -152,7 +152,7 @@ def test_a_sum_goes_to_the_layout_that_is_needed_in_the_end(world):
     before, after, _, _ = greedy_and_searched(rows_again, x, w)
     graph = nn.Graph.trace(rows_again)
     graph.config.enable_layout_search()
-    assert modelled_time(after) <= modelled_time(before)
+    assert modeled_time(after) <= modeled_time(before)
     assert bytes_of(graph, x, w) <= bytes_of(rows_again, x, w)
     assert bytes_of(graph, x, w) == 4 * 256 * 256 * 3  # one reduction to splits
 
@@ -261,7 +261,7 @@ def test_never_worse_than_eager(program, seed):
     after = search_layouts(graph.program)
     verify(after)
     if after is not graph.program:
-        assert modelled_time(after) < modelled_time(graph.program)
+        assert modeled_time(after) < modeled_time(graph.program)
     assert [v.meta for v in after.outputs] == [v.meta for v in graph.program.outputs]
 
 

@@ -35,7 +35,7 @@ def test_every_action_is_a_bar_at_its_time(name):
     line = timeline(name)
     rank_of = line.schedule.rank_of
     wanted = sorted(
-        (rank_of[action.stage], start, end, picture.colour_of(line.schedule, action))
+        (rank_of[action.stage], start, end, picture.color_of(line.schedule, action))
         for action, (start, end) in line.spans.items()
     )
     found = sorted(
@@ -82,18 +82,18 @@ def test_numbers_that_do_not_fit_are_left_out():
 
 def test_kinds_differ_in_grey_for_every_stage():
     """From the lightest kind to the darkest, with room between the shades of one and the next."""
-    shades = [sorted(map(picture.grey, pair)) for pair in picture.COLOURS.values()]
+    shades = [sorted(map(picture.grey, pair)) for pair in picture.COLORS.values()]
     for (low, _), (_, high) in pairwise(shades):
         assert low - high > 0.05
 
 
 def test_stages_of_a_rank_are_shades():
     schedule = make("interleaved", stages=6, micro_batches=2, ranks=2)
-    greys = [picture.grey(picture.colour_of(schedule, Action("F", s, 0))) for s in (0, 2, 4)]
+    greys = [picture.grey(picture.color_of(schedule, Action("F", s, 0))) for s in (0, 2, 4)]
     assert greys == sorted(greys, reverse=True)
     assert len(set(greys)) == 3
-    assert picture.colour_of(schedule, Action("F", 0, 0)) == picture.COLOURS["F"][0]
-    assert picture.colour_of(schedule, Action("F", 1, 1)) == picture.COLOURS["F"][0]
+    assert picture.color_of(schedule, Action("F", 0, 0)) == picture.COLORS["F"][0]
+    assert picture.color_of(schedule, Action("F", 1, 1)) == picture.COLORS["F"][0]
 
 
 def size_of(path):

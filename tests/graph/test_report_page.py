@@ -265,8 +265,8 @@ def test_themes(shown):
     assert background(shown) == light
 
 
-def brightness(colour):
-    return sum(map(int, colour[4:-1].split(",")[:3])) / 3
+def brightness(color):
+    return sum(map(int, color[4:-1].split(",")[:3])) / 3
 
 
 CONTRAST = """(() => {
@@ -402,7 +402,7 @@ DRAWN = """((names) => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_timeline_is_drawn(shown, scheme):
-    """Its pixels have the colours of the kinds that the legend names."""
+    """Its pixels have the colors of the kinds that the legend names."""
     shown.media(scheme=scheme)
     *drawn, other = shown.run(DRAWN)
     assert min(drawn) > 100 and other == 0

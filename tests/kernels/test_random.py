@@ -341,7 +341,7 @@ def test_open_bounds_give_the_whole_normal():
     assert_follows(values, torch.special.ndtr)
 
 
-def test_neighbours_calls_and_seeds_are_uncorrelated():
+def test_neighbors_calls_and_seeds_are_uncorrelated():
     n = 1 << 18
     z = whole(random_ref.normal, n)
     others = [z.roll(1), z.roll(2), z.roll(4), whole(random_ref.normal, n, call=CALL + 1)]

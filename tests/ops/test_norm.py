@@ -24,7 +24,7 @@ def test_gradients_of_weights_are_partial_over_a_split_batch(name):
     assert short(w.grad.sbp) == "(P)"
 
 
-def test_a_split_normalised_dim_stays_split():
+def test_a_split_normalized_dim_stays_split():
     x = make_global(torch.randn(4, 7), TWO, parse("(S1)"))
     assert short(names.layer_norm(x, (7,)).sbp) == "(S1)"
 
@@ -52,7 +52,7 @@ def test_running_statistics(layout, momentum):
 
 
 @pytest.mark.parametrize("layout", [None, "(B)", "(S1)"])
-def test_a_batch_that_is_not_split_is_normalised_by_torchs_kernel(layout):
+def test_a_batch_that_is_not_split_is_normalized_by_torchs_kernel(layout):
     tensors = [torch.randn(4, 5, 3, 3), torch.rand(5) + 0.5, torch.randn(5)]
     running = [torch.zeros(5), torch.ones(5)]
 

@@ -200,7 +200,7 @@ def in_a_set(x, number):
     return scaled(x, 2.0 if number in {1, 2} else 3.0)
 
 
-def specialised(x, number):
+def specialized(x, number):
     z = torch.empty_like(x)
     _scaled.launch((1,), (x, z, 1.0, 0, number), (64,))
     return z
@@ -220,7 +220,7 @@ def as_a_constant(x, number):
         (of_its_size, (3, 4, 5.0)),
         (of_its_place, (0, 1, 2)),
         (in_a_set, (0, 1, 2)),
-        (specialised, (5, 4, 1)),
+        (specialized, (5, 4, 1)),
         (as_a_constant, (8, 16, 32)),
     ],
 )
@@ -234,7 +234,7 @@ def test_numbers_that_are_asked_for(function, values, declared):
     for number in values * 3:
         expected = function(x, number)
         found = run(x, number)
-        shown = number if function is specialised else None
+        shown = number if function is specialized else None
         assert torch.equal(found[:shown], expected[:shown])
 
 

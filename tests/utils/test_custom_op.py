@@ -17,13 +17,13 @@ def softcap(input, cap=30.0):
     return cap * torch.tanh(input / cap)
 
 
-@torch_function("but 1", outputs=("centre", "spread"))
+@torch_function("but 1", outputs=("center", "spread"))
 def summary(input):
     return input.mean(-1), input.std(-1)
 
 
 @torch_function("each")
-def centred(input):  # the rule is wrong: every mean is that of a shard
+def centered(input):  # the rule is wrong: every mean is that of a shard
     return input - input.mean()
 
 
@@ -49,12 +49,12 @@ def test_second_gradient():
 def test_it_looks_like_the_function():
     assert (softcap.__name__, softcap.__doc__) == ("softcap", "The input, bounded smoothly.")
     found = summary(flow.ones(2, 3))
-    assert type(found).__name__ == "summary" and found._fields == ("centre", "spread")
+    assert type(found).__name__ == "summary" and found._fields == ("center", "spread")
 
 
 def test_a_wrong_rule_is_found():
     with pytest.raises(AssertionError, match="S0"):
-        assert_sbp_equivalent(centred, torch.randn(6, 8, dtype=torch.float64))
+        assert_sbp_equivalent(centered, torch.randn(6, 8, dtype=torch.float64))
 
 
 def test_errors():

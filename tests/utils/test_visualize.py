@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import onefold as flow
 from onefold.distributed.world import virtual_world
-from onefold.engine.layout_view import COLOURS, grid_of
+from onefold.engine.layout_view import COLORS, grid_of
 from onefold.testing import nd_sbps, placements, shapes
 from onefold.testing.manual_layouts import make_global, scatter
 
@@ -104,14 +104,14 @@ def test_modules_show_every_parameter_and_buffer(capsys):
     assert "1.running_mean: float32[6] local" in lines
 
 
-def test_colours_tell_ranks_apart(capsys):
+def test_colors_tell_ranks_apart(capsys):
     x = zeros((4,), [0, 1], S0)
     plain = text_of(capsys, x)
-    coloured = text_of(capsys, x, color=True)
-    escapes = [set(re.findall(r"\x1b\[48;5;\d+m", line)) for line in coloured]
+    colored = text_of(capsys, x, color=True)
+    escapes = [set(re.findall(r"\x1b\[48;5;\d+m", line)) for line in colored]
     assert escapes[0] == set()
     assert len(escapes[1] | escapes[2]) == 2
-    assert [re.sub(r"\x1b\[[\d;]+m", "", line) for line in coloured] == plain
+    assert [re.sub(r"\x1b\[[\d;]+m", "", line) for line in colored] == plain
 
 
 @pytest.mark.parametrize("sbp", [(B, S0), (S1, S0), (P, B)])
@@ -130,8 +130,8 @@ def test_notebooks_show_who_holds_what():
     x = zeros((4, 6), [0, 1], S0)
     html = x._repr_html_()
     assert "float32[4, 6] (S0) on cpu [0, 1]" in html
-    assert f"background:{COLOURS[0]};color:black'>rank 0<" in html
-    assert f"background:{COLOURS[1]};color:black'>rank 1<" in html
+    assert f"background:{COLORS[0]};color:black'>rank 0<" in html
+    assert f"background:{COLORS[1]};color:black'>rank 1<" in html
     assert flow.zeros(2)._repr_html_() is None
 
     class Net(flow.nn.Module):

@@ -116,7 +116,7 @@ def small_groups(
     """Columns are the channels of all groups; each reads the inputs of its own group.
 
     The weight is [taps, channels, outs of all groups]. DEPTHWISE: each group has one channel and
-    one out, so neighbours of both lie side by side.
+    one out, so neighbors of both lie side by side.
     """
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]

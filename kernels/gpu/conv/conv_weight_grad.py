@@ -96,7 +96,7 @@ def _part_small_groups(
 ):  # fmt: skip
     """One tap and channel of a group, for a block of output channels of all groups.
 
-    DEPTHWISE: each group has one of both, so their neighbours lie side by side.
+    DEPTHWISE: each group has one of both, so their neighbors lie side by side.
     """
     WIDE: tl.constexpr = parts.dtype.element_ty
     number = tl.program_id(2).to(tl.int64)

@@ -203,7 +203,7 @@ def _three(sizes: Ints) -> tuple[int, int, int]:
 
 
 def _scale(size: int, out: int, mode: str, align_corners: bool, asked: float | None) -> float:
-    """How far apart in the input two neighbours of the result are."""
+    """How far apart in the input two neighbors of the result are."""
     if align_corners:
         return (size - 1) / (out - 1) if out > 1 else 0.0
     # Where the sizes are one or twice the other, torch goes by them and not by what was asked for.

@@ -101,7 +101,7 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
 def by_rule(
     kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True, among: int = 0
 ) -> Tile:
-    """The tile with the least modelled time `among` so many processors, by default this GPU's.
+    """The tile with the least modeled time `among` so many processors, by default this GPU's.
 
     The epilogue of a product that is not `plain` needs registers; the largest tile has none left,
     unless its results are stored in parts (`gemm_tma`).
@@ -162,7 +162,7 @@ def parts_of(
 
 
 def _parts(p: Product, kind: str, tile: Tile) -> int:
-    """The number of parts with the least modelled time, if that is much less than of one part.
+    """The number of parts with the least modeled time, if that is much less than of one part.
 
     Parts need memory, and are not copied by TMA: on an H200 that took 2 to 5% longer.
     """

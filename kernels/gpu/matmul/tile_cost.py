@@ -1,4 +1,4 @@
-"""The modelled time of a matrix product: waves of tiles over the multiprocessors of a GPU.
+"""The modeled time of a matrix product: waves of tiles over the multiprocessors of a GPU.
 
 A wave takes as long as one of its tiles, also if there are not enough tiles for all processors: 144
 tiles take as long as 264 on 132 processors. Smaller tiles or more parts of the sum fill the last
@@ -94,7 +94,7 @@ def efficiency(p: Product, tile: tuple[int, ...], parts: int = 1) -> float:
 
 
 def cycles(p: Product, kind: str, tile: tuple[int, ...], parts: int = 1) -> float:
-    """The modelled time of the product with this tile (m, n, k), its sum in so many parts."""
+    """The modeled time of the product with this tile (m, n, k), its sum in so many parts."""
     m, n, step = tile[:3]
     steps = -(-longest(p.k, step, parts) // step)
     of_step = max((m * n + _COPY * (m + n)) * step / _RATE[kind], _STEP)

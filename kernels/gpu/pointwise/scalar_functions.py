@@ -250,7 +250,7 @@ for _signature, _takes, _value in (
     ("ceil(x)", "r", "tl.ceil(x)"),
     ("trunc(x)", "r", "libdevice.trunc(x)"),
     ("frac(x)", "r", "x - libdevice.trunc(x)"),
-    ("round(x)", "r", "libdevice.rint(x)"),  # halves go to the even neighbour
+    ("round(x)", "r", "libdevice.rint(x)"),  # halves go to the even neighbor
     ("round_scaled(x, scale)", "rr", "div(libdevice.rint(x * scale), scale)"),
     ("round_coarse(x, scale)", "rr", "libdevice.rint(div(x, scale)) * scale"),
 ):

@@ -83,7 +83,7 @@ def broadcast_strides(x: Tensor, shape: Sequence[int]) -> Ints:
 def merged(
     shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]
 ) -> tuple[list[int], list[list[int]]]:
-    """Sizes and strides with dims of size 1 left out and neighbours made one where all allow it.
+    """Sizes and strides with dims of size 1 left out and neighbors made one where all allow it.
 
     >>> merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)], (0, 1, 2))
     ([2, 12], [[12, 1], [0, 1]])
@@ -143,7 +143,7 @@ def layout_of(
 
 
 def _crossing(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> int | None:
-    """A dim along which a tensor's elements are neighbours that are none along the last.
+    """A dim along which a tensor's elements are neighbors that are none along the last.
 
     Where both are short, tiles of all rows have whole cache lines of both sides as well.
     """

@@ -11,7 +11,7 @@ from struct import pack, unpack
 import triton
 import triton.language as tl
 
-from ...random_transforms import DOUBLE, ERFINV_CENTRE, ERFINV_TAIL, MINUS_TWO_LOG_TWO, SINGLE
+from ...random_transforms import DOUBLE, ERFINV_CENTER, ERFINV_TAIL, MINUS_TWO_LOG_TWO, SINGLE
 from ..pointwise.special_functions import sqrt
 
 _LOG = tl.constexpr(SINGLE.log)
@@ -24,7 +24,7 @@ _SQRT_HALF = tl.constexpr(SINGLE.sqrt_half)
 _RAISED = tl.constexpr(SINGLE.one - SINGLE.sqrt_half)
 _DOUBLE_SQRT_HALF = tl.constexpr(DOUBLE.sqrt_half)
 _DOUBLE_RAISED = tl.constexpr(DOUBLE.one - DOUBLE.sqrt_half)
-_CENTRE = tl.constexpr(ERFINV_CENTRE)
+_CENTER = tl.constexpr(ERFINV_CENTER)
 _TAIL = tl.constexpr(ERFINV_TAIL)
 _LOG_TWO = tl.constexpr(MINUS_TWO_LOG_TWO)
 
@@ -126,9 +126,9 @@ def exponential_of(word, REAL: tl.constexpr):
 def erfinv(x):
     """The inverse of erf, of float32."""
     w = _minus_two_log((1.0 - x) * (x + 1.0)) * 0.5
-    centre = _polynomial(w - 2.5, _CENTRE, len(_CENTRE.value))
+    center = _polynomial(w - 2.5, _CENTER, len(_CENTER.value))
     tail = _polynomial(sqrt(w) - 3.0, _TAIL, len(_TAIL.value))
-    return tl.where(w < 5.0, centre, tail) * x
+    return tl.where(w < 5.0, center, tail) * x
 
 
 @triton.jit

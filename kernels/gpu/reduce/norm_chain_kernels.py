@@ -31,7 +31,7 @@ from .norm_grad_kernels import (
     slope_of,
     unit_of,
 )
-from .norm_kernels import SHARED, normalised, scaled
+from .norm_kernels import SHARED, normalized, scaled
 from .reduction_tiles import TRITON, first_of, wide_of
 from .reductions import chained, pointers, reduce_dims
 from .row_configs import dense_or_none
@@ -50,7 +50,7 @@ _GRADS: tuple[Norm, ...] = (
     norm_ref.layer_norm_with_stats_grad,
     norm_ref.rms_norm_grad,
 )
-_CENTRED: tuple[Norm, ...] = (
+_CENTERED: tuple[Norm, ...] = (
     norm_ref.layer_norm,
     norm_ref.layer_norm_grad,
     norm_ref.layer_norm_with_stats,
@@ -101,7 +101,7 @@ def _stored(v, y, e1, e2, z1, z2, at, mask, AFTER: tl.constexpr, ROUND: tl.const
 @Kernel
 def _norm_chain(
     x, x1, x2, x3, whole, weight, bias, y, e1, e2, z1, z2, mean, rstd, rows, n, eps: tl.float64,
-    BEFORE: tl.constexpr, AFTER: tl.constexpr, CENTRED: tl.constexpr, WEIGHT: tl.constexpr,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr,
     BIAS: tl.constexpr, KEPT: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr,
     BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
@@ -110,7 +110,7 @@ def _norm_chain(
     mask = inside[:, None] & (at < n)[None, :]
     where = first[:, None] + at[None, :]
     v = _loaded(x, x1, x2, x3, whole, where, mask, BEFORE, ROUND, WIDE)
-    v, average, r = normalised(v, mask, n, eps, CENTRED, ROUND == WIDE, WIDE)
+    v, average, r = normalized(v, mask, n, eps, CENTERED, ROUND == WIDE, WIDE)
     v = scaled(v, weight, bias, at, at < n, WEIGHT, BIAS)
     _stored(v, y, e1, e2, z1, z2, where, mask, AFTER, ROUND)
     if KEPT:
@@ -122,7 +122,7 @@ def _norm_chain(
 def _norm_grad_chain(
     dy, x1, x2, x3, whole, x, weight, mean, rstd, dx, e1, e2, z1, z2, sums, rows, n,
     eps: tl.float64,
-    BEFORE: tl.constexpr, AFTER: tl.constexpr, CENTRED: tl.constexpr, WEIGHT: tl.constexpr,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, CENTERED: tl.constexpr, WEIGHT: tl.constexpr,
     KEPT: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr,
     BR: tl.constexpr,
 ):  # fmt: skip
@@ -141,17 +141,17 @@ def _norm_grad_chain(
         where = row.to(tl.int64)[:, None] * n + at[None, :]
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = _loaded(dy, x1, x2, x3, whole, where, mask, BEFORE, ROUND, WIDE)
-        u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTRED, KEPT, WIDE)
+        u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTERED, KEPT, WIDE)
         dw += g * u
-        if CENTRED:
+        if CENTERED:
             db += g
-        slope = slope_of(g, u, w, r, n, CENTRED)
+        slope = slope_of(g, u, w, r, n, CENTERED)
         _stored(slope, dx, e1, e2, z1, z2, where, mask, AFTER, ROUND)
     # This program's row of (programs, 2 or 1, n).
-    parts = 2 if CENTRED else 1
+    parts = 2 if CENTERED else 1
     out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
     tl.store(out, tl.sum(dw, 0), mask=at < n)
-    if CENTRED:
+    if CENTERED:
         tl.store(out + n, tl.sum(db, 0), mask=at < n)
 
 
@@ -193,7 +193,7 @@ class Functions:
     ) -> None:
         self.before, given = _function(chain.before, first)
         self.given = given[0] if given else first[0].dtype
-        # Of the norm's first result: the dtype of what is normalised.
+        # Of the norm's first result: the dtype of what is normalized.
         self.dtype = own[0].dtype if chain.norm in _GRADS else self.given
         like = torch.empty((), dtype=self.dtype, device=first[0].device)
         self.after, self.results = _function(chain.after, [like, *extra])
@@ -208,7 +208,7 @@ def _function(chain: Chain | None, tensors: Sequence[Tensor]) -> tuple[object, l
 
 
 def _shape_of(chain: NormChain) -> tuple[int, ...]:
-    """The dims that are normalised over."""
+    """The dims that are normalized over."""
     given = [each for each in chain.arguments if type(each) is not At]
     (shape,) = [each for each in given if isinstance(each, tuple)]
     return shape
@@ -260,7 +260,7 @@ def _run(
             *_filled(results, MAX_AFTER), *_filled(statistics, 2), rows, columns, _eps(chain),
         ),
         (
-            found.before, found.after, chain.norm in _CENTRED, weight is not None,
+            found.before, found.after, chain.norm in _CENTERED, weight is not None,
             bias is not None, bool(statistics), _ROUND[found.dtype], TRITON[wide], t.kept_block,
             t.block,
         ),
@@ -277,12 +277,12 @@ def _run_grad(
     weight, *statistics = [dense_or_none(given) for given in _optional(chain.filled(own)[1:4])]
     mean, rstd = statistics if chain.norm in _FROM_KEPT else (None, None)
     x, shape = own[0], _shape_of(chain)
-    columns, wide, centred = prod(shape), wide_of(x.dtype), chain.norm in _CENTRED
+    columns, wide, centered = prod(shape), wide_of(x.dtype), chain.norm in _CENTERED
     rows = x.numel() // columns
     whole, dx, results = _tensors(chain, found, x)
     t = SHARED_GRAD.of(x.dtype, rows, columns, 1)
     programs = programs_of(t)
-    sums = torch.empty((programs, 1 + centred, columns), dtype=wide, device=x.device)
+    sums = torch.empty((programs, 1 + centered, columns), dtype=wide, device=x.device)
     _norm_grad_chain.launch(
         (programs,),
         (
@@ -291,7 +291,7 @@ def _run_grad(
             _eps(chain),
         ),
         (
-            found.before, found.after, centred, weight is not None, rstd is not None,
+            found.before, found.after, centered, weight is not None, rstd is not None,
             _ROUND[x.dtype], TRITON[wide], t.kept_block, t.block,
         ),
         warps=t.warps,
@@ -322,16 +322,16 @@ _CAST = Chain(1, (_LOW,), (1,))
 _SUM_AND_CAST = Chain(2, (*_ADDED, Link(pointwise_ref.cast, (At(2), torch.bfloat16))), (2, 3))
 
 
-def _forward(x: str, dtype: torch.dtype, centred: bool, low: bool, tile: tuple[int, int]) -> Case:
+def _forward(x: str, dtype: torch.dtype, centered: bool, low: bool, tile: tuple[int, int]) -> Case:
     """A residual, then a norm; then, if `low`, a cast."""
     before, after = _example(_SUM, dtype), _example(_CAST, dtype) if low else None
-    scales, kept = (x, x if centred else None), ("*fp32" if centred and not low else None,) * 2
+    scales, kept = (x, x if centered else None), ("*fp32" if centered and not low else None,) * 2
     ends = (None if low else x, None, None, "*bf16" if low else None, None)
     return Case(
         _norm_chain,
         (x, x, None, None, x, *scales, *ends, *kept),
         (
-            before, after, centred, True, centred, kept[0] is not None, _ROUND[dtype], tl.float32,
+            before, after, centered, True, centered, kept[0] is not None, _ROUND[dtype], tl.float32,
             *tile,
         ),
         max(tile[0] * tile[1] // 1024, 1),
@@ -339,12 +339,12 @@ def _forward(x: str, dtype: torch.dtype, centred: bool, low: bool, tile: tuple[i
     )  # fmt: skip
 
 
-def _backward(centred: bool, tile: tuple[int, int]) -> Case:
+def _backward(centered: bool, tile: tuple[int, int]) -> Case:
     """The gradient of a norm, to which that of the residual is added, which is then cast."""
-    x, kept = "*fp32", ("*fp32" if centred else None,) * 2
+    x, kept = "*fp32", ("*fp32" if centered else None,) * 2
     types = (x, *(None,) * 4, x, x, *kept, None, x, None, x, "*bf16", x)
     after = _example(_SUM_AND_CAST, torch.float32)
-    constants = (None, after, centred, True, centred, tl.float32, tl.float32, *tile)
+    constants = (None, after, centered, True, centered, tl.float32, tl.float32, *tile)
     return Case(_norm_grad_chain, types, constants, tile[0] * tile[1] // 512, fused=False)
 
 

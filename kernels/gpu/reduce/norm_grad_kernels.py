@@ -47,15 +47,15 @@ def squares_of(
 @triton.jit
 def unit_of(
     u, mean, rstd, row, inside, mask, n, eps,
-    CENTRED: tl.constexpr, KEPT: tl.constexpr, WIDE: tl.constexpr,
+    CENTERED: tl.constexpr, KEPT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Whole rows of deviation 1, and the reciprocals of their deviations, which may be kept."""
     if KEPT:
-        if CENTRED:
+        if CENTERED:
             u -= tl.load(mean + row, mask=inside, other=0.0).to(WIDE)[:, None]
         r = tl.load(rstd + row, mask=inside, other=0.0).to(WIDE)
     else:
-        if CENTRED:
+        if CENTERED:
             u -= (tl.sum(u, 1) / n)[:, None]
         squares = tl.where(mask, u * u, 0.0)
         r = 1.0 / tl.sqrt(tl.sum(squares, 1) / n + eps.to(WIDE))
@@ -63,11 +63,11 @@ def unit_of(
 
 
 @triton.jit
-def slope_of(g, u, w, r, n, CENTRED: tl.constexpr):
+def slope_of(g, u, w, r, n, CENTERED: tl.constexpr):
     """The gradient of rows, from that of what the norm gave."""
     g_w = g * w
     slope = g_w - u * (tl.sum(g_w * u, 1) / n)[:, None]
-    if CENTRED:
+    if CENTERED:
         slope -= (tl.sum(g_w, 1) / n)[:, None]
     return slope * r[:, None]
 
@@ -75,7 +75,7 @@ def slope_of(g, u, w, r, n, CENTRED: tl.constexpr):
 @Kernel
 def _norm_grad(
     dy, x, weight, mean, rstd, dx, sums, rows, n, eps: tl.float64,
-    CENTRED: tl.constexpr, KEPT: tl.constexpr, WEIGHT: tl.constexpr, WIDE: tl.constexpr,
+    CENTERED: tl.constexpr, KEPT: tl.constexpr, WEIGHT: tl.constexpr, WIDE: tl.constexpr,
     BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     at = tl.arange(0, BR)
@@ -95,34 +95,34 @@ def _norm_grad(
         where = row.to(tl.int64)[:, None] * n + at[None, :]
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
-        u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTRED, KEPT, WIDE)
+        u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTERED, KEPT, WIDE)
         dw += g * u
-        if CENTRED:
+        if CENTERED:
             db += g
-        tl.store(dx + where, slope_of(g, u, w, r, n, CENTRED).to(dx.dtype.element_ty), mask=mask)
+        tl.store(dx + where, slope_of(g, u, w, r, n, CENTERED).to(dx.dtype.element_ty), mask=mask)
     # This program's row of (programs, 2 or 1, n).
-    parts = 2 if CENTRED else 1
+    parts = 2 if CENTERED else 1
     out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
     tl.store(out, tl.sum(dw, 0), mask=at < n)
-    if CENTRED:
+    if CENTERED:
         tl.store(out + n, tl.sum(db, 0), mask=at < n)
 
 
 @Kernel
 def _norm_grad_wide(
     dy, x, weight, mean, rstd, dx, rows, n, eps: tl.float64,
-    CENTRED: tl.constexpr, KEPT: tl.constexpr, WEIGHT: tl.constexpr, WIDE: tl.constexpr,
+    CENTERED: tl.constexpr, KEPT: tl.constexpr, WEIGHT: tl.constexpr, WIDE: tl.constexpr,
     BR: tl.constexpr,
 ):  # fmt: skip
     row, first, inside = first_of(rows, n, 1, True, 1)
     at = tl.arange(0, BR)
     average = tl.zeros((1,), WIDE)
     if KEPT:
-        if CENTRED:
+        if CENTERED:
             average = tl.load(mean + row).to(WIDE)
         r = tl.load(rstd + row).to(WIDE)
     else:
-        if CENTRED:
+        if CENTERED:
             _, average, squares = welford(x, first, 0, n, n, 1, inside, WIDE, 1, BR)
             tl.store(mean + row, average)
         else:
@@ -150,7 +150,7 @@ def _norm_grad_wide(
         if WEIGHT:
             g *= tl.load(weight + c, mask=c < n, other=0.0).to(WIDE)
         g -= u * slope
-        if CENTRED:
+        if CENTERED:
             g -= offset
         tl.store(dx + where, (g * r[:, None]).to(dx.dtype.element_ty), mask=c < n)
 
@@ -158,7 +158,7 @@ def _norm_grad_wide(
 @Kernel
 def _weight_grad(
     dy, x, mean, rstd, sums, rows, n, chunk,
-    CENTRED: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+    CENTERED: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     column, first, inside = first_of(n, rows, n, False, BK)
     split = tl.program_id(1).to(tl.int64)
@@ -171,14 +171,14 @@ def _weight_grad(
         where = first[:, None] + row[None, :] * n
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
-        if CENTRED:
+        if CENTERED:
             u -= tl.load(mean + row, mask=exists, other=0.0).to(WIDE)[None, :]
             db += g
         dw += g * (u * tl.load(rstd + row, mask=exists, other=0.0).to(WIDE)[None, :])
-    parts = 2 if CENTRED else 1
+    parts = 2 if CENTERED else 1
     out = sums + split * n * parts + column
     tl.store(out, tl.sum(dw, 1), mask=inside)
-    if CENTRED:
+    if CENTERED:
         tl.store(out + n, tl.sum(db, 1), mask=inside)
 
 
@@ -206,7 +206,7 @@ SHARED = Shared("norm_grad", _rule, whole=True)
 
 def _run(
     dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor | None,
-    shape: Shape, eps: float, centred: bool, config: Config | None = None,
+    shape: Shape, eps: float, centered: bool, config: Config | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of x, and of weight and bias as rows of one tensor."""
     x, dy = as_rows(x, len(shape)), as_rows(dy, len(shape))
@@ -220,15 +220,15 @@ def _run(
         if rstd is None:
             mean, rstd = (torch.empty(rows, dtype=wide, device=x.device) for _ in range(2))
         assert rstd is not None
-        sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centred, kept))
+        sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centered, kept))
     else:
         t = SHARED.of(x.dtype, rows, n, 1, config)
         programs = programs_of(t)
-        sums = torch.empty((programs, 2 if centred else 1, n), dtype=wide, device=x.device)
+        sums = torch.empty((programs, 2 if centered else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
             (dy, x, w, mean, rstd, dx, sums, rows, n, eps),
-            (centred, kept, w is not None, TRITON[wide], t.kept_block, t.block),
+            (centered, kept, w is not None, TRITON[wide], t.kept_block, t.block),
             warps=t.warps,
             fused=False,
             resident=resident_of(t, wide),
@@ -300,27 +300,27 @@ SIZES = ((8192, 1024, 1), (8192, 4096, 1), (8192, 8192, 1))
 _BF16 = ("*bf16",) * 3
 
 
-def _case(x: str, centred: bool, kept: bool, several: int, block: int, warps: int) -> Case:
+def _case(x: str, centered: bool, kept: bool, several: int, block: int, warps: int) -> Case:
     types = (x, x, x, "*fp32", "*fp32", x, "*fp32")
-    constants = (centred, kept, True, tl.float32, several, block)
+    constants = (centered, kept, True, tl.float32, several, block)
     return Case(_norm_grad, types, constants, warps, fused=False)
 
 
 def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
-    return [_case(x, centred, centred, *form[1:], warps) for centred in (True, False)]
+    return [_case(x, centered, centered, *form[1:], warps) for centered in (True, False)]
 
 
 TUNED = [SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
-    _case("*bf16", centred, kept, several, block, _warps(several * block))
-    for centred, kept, several, block in (
+    _case("*bf16", centered, kept, several, block, _warps(several * block))
+    for centered, kept, several, block in (
         (True, True, 16, 256), (True, True, 1, 4096), (True, False, 1, 8192),
         (False, False, 1, 4096)
     )
 ]  # fmt: skip
 _WIDE = (*_BF16, "*fp32", "*fp32", "*bf16")
 CASES += [
-    Case(_norm_grad_wide, _WIDE, (centred, False, True, tl.float32, 4096), warps=8)
-    for centred in (True, False)
+    Case(_norm_grad_wide, _WIDE, (centered, False, True, tl.float32, 4096), warps=8)
+    for centered in (True, False)
 ]
 CASES += [Case(_weight_grad, (*_BF16[:2], *("*fp32",) * 3), (True, tl.float32, 128, 32))]

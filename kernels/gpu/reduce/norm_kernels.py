@@ -35,8 +35,8 @@ __all__ = ["layer_norm_grad", "layer_norm_with_stats_grad", "rms_norm_grad"]
 
 
 @triton.jit
-def normalised(
-    v, mask, n, eps, CENTRED: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr
+def normalized(
+    v, mask, n, eps, CENTERED: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
     """Whole rows of deviation 1, their mean, and the reciprocals of their deviations.
 
@@ -44,7 +44,7 @@ def normalised(
     is anyway.
     """
     average = tl.zeros((v.shape[0],), WIDE)
-    if CENTRED:
+    if CENTERED:
         average = tl.sum(v, 1) / n
         v = tl.where(mask, v - average[:, None], 0.0)
         if EXACT:
@@ -67,7 +67,7 @@ def scaled(v, weight, bias, r, inside, WEIGHT: tl.constexpr, BIAS: tl.constexpr)
 @Kernel
 def _norm(
     x, weight, bias, y, mean, rstd, rows, n, eps: tl.float64,
-    CENTRED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, KEPT: tl.constexpr,
+    CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, KEPT: tl.constexpr,
     ONE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     row, first, inside = first_of(rows, n, 1, True, BK)
@@ -75,12 +75,12 @@ def _norm(
     if ONE:
         mask = inside[:, None] & (at < n)[None, :]
         v = tl.load(x + first[:, None] + at[None, :], mask=mask, other=0.0).to(WIDE)
-        v, average, r = normalised(v, mask, n, eps, CENTRED, x.dtype.element_ty == WIDE, WIDE)
+        v, average, r = normalized(v, mask, n, eps, CENTERED, x.dtype.element_ty == WIDE, WIDE)
         v = scaled(v, weight, bias, at, at < n, WEIGHT, BIAS)
         tl.store(y + first[:, None] + at[None, :], v.to(y.dtype.element_ty), mask=mask)
     else:
         average = tl.zeros((BK,), WIDE)
-        if CENTRED:
+        if CENTERED:
             _, average, squares = welford(x, first, 0, n, n, 1, inside, WIDE, BK, BR)
         else:
             squares = squares_of(x, first, n, inside, WIDE, BK, BR)
@@ -103,7 +103,7 @@ SHARED = Shared("norm", lambda dtype, outer, n, inner: holding(outer, n, inner, 
 
 def _run(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float,
-    centred: bool, kept: bool = False, config: Config | None = None,
+    centered: bool, kept: bool = False, config: Config | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     rows = as_rows(x, len(shape))
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -120,7 +120,7 @@ def _run(
     _norm.launch(
         t.grid,
         (rows, dense_or_none(weight), dense_or_none(bias), y, mean, rstd, len(rows), columns, eps),
-        (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
+        (centered, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
          t.block),
         warps=t.warps,
         fused=False,
@@ -160,22 +160,22 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
     return lambda: _run(rows, weight, bias, weight.shape, 1e-5, True, config=config)[0]
 
 
-def _case(x: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
+def _case(x: str, centered: bool, one: bool, kept: int, block: int, warps: int) -> Case:
     types = (*(x,) * 4, "*fp32", "*fp32")
-    constants = (centred, True, centred, centred, one, tl.float32, kept, block)
+    constants = (centered, True, centered, centered, one, tl.float32, kept, block)
     return Case(_norm, types, constants, warps, fused=False)
 
 
 def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
     _, kept, block = form
-    return [_case(x, centred, block >= n, kept, block, warps) for centred in (True, False)]
+    return [_case(x, centered, block >= n, kept, block, warps) for centered in (True, False)]
 
 
 TUNED = [SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
-    _case(dtype, centred, one, kept, block, min(max(kept * block // 1024, 1), 16))
+    _case(dtype, centered, one, kept, block, min(max(kept * block // 1024, 1), 16))
     for dtype in ("*bf16", "*fp32")
-    for centred in (True, False)
+    for centered in (True, False)
     for one, kept, block in ((True, 8, 256), (True, 1, 4096), (True, 1, 32768), (False, 1, 8192))
     if dtype == "*bf16" or block == 4096
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A program has BK kept elements, each with everything that is reduced to it, or with one chunk of
 that where few elements are kept. It reads BR of them at a time. With inner size 1 it reads along
-rows, otherwise across columns, so that neighbouring threads always read neighbouring memory.
+rows, otherwise across columns, so that neighboring threads always read neighboring memory.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def last_group(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def joined(runs: Iterable[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    """The runs with neighbours of a kind made one, without those of size 1."""
+    """The runs with neighbors of a kind made one, without those of size 1."""
     found: list[tuple[int, bool]] = []
     for size, reduced in runs:
         if size == 1:

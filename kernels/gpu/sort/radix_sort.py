@@ -2,7 +2,7 @@
 
 The digits of each block are counted. Running sums of these counts, over digits first and then over
 blocks, give the position at which the elements of a block with a digit begin. A block is then
-sorted by its digits, so that neighbours are written side by side, and each element is moved to its
+sorted by its digits, so that neighbors are written side by side, and each element is moved to its
 position. So the sort is stable and deterministic. Values are moved unchanged; keys are computed
 from them where needed. Source: Satish, Harris and Garland, "Designing efficient sorting algorithms
 for manycore GPUs" (2009).
