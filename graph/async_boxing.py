@@ -15,12 +15,12 @@ _STEPS = 16  # during which a boxing that frees memory may be on its way
 
 
 def steps_with_async_boxing(program: Program) -> list[ProgramStep]:
-    """The program's steps, in the form in which a process of this world runs them."""
+    """The program's steps in the form in which processes of this world run them."""
     return split_boxings(program) if world().launched else program.steps
 
 
 def split_boxings(program: Program) -> list[ProgramStep]:
-    """The program's steps. A boxing that communicates is split in two if other steps come between.
+    """The program's steps, with each communicating boxing split in two if steps can run between.
 
     The first of the two makes no value. Both read the boxing's input, which is there until the
     end. All ranks have the same steps, so they begin and end what they communicate in one order.
@@ -68,7 +68,7 @@ def _size(meta: Meta) -> int:
 
 
 class _AsyncBoxing:
-    """One boxing: begun and ended once in each run."""
+    """One boxing, which begins and ends once in each run."""
 
     def __init__(self, start: Callable[..., Callable[[], Shards]], consumes: bool) -> None:
         self._start = start

@@ -72,7 +72,7 @@ class _Backward:
         return self._executable
 
     def find(self, saved: Sequence[Value]) -> None:
-        """Find what it reads among values that are saved, if all is there."""
+        """Find what it reads among the saved values; whether all of it is there."""
         place = {value.number: index for index, value in enumerate(saved)}
         if all(value.number in place for value in self.saved):
             self.places = [place[value.number] for value in self.saved]
@@ -91,7 +91,7 @@ class _Backward:
 
 
 class BackwardPrograms:
-    """The backward programs of a captured function; `saved` is what forward keeps for them."""
+    """The backward programs of a captured function; `saved` are the values that forward keeps."""
 
     def __init__(
         self,
@@ -137,14 +137,14 @@ class BackwardPrograms:
         self._made[asked] = backward
 
     def latest(self) -> Program | None:
-        """The program that was made last."""
+        """The most recent program."""
         last = next(reversed(self._made.values()), None)
         return None if last is None else last.executable.program
 
     def run(
         self, needs: Sequence[bool], gradients: Sequence[Tensor | None], saved: Sequence[Tensor]
     ) -> Sequence[Tensor | None]:
-        """The gradients of the targets that need one, from those of the ends and what was saved."""
+        """The gradients of the targets that need one, from those of the ends and saved values."""
         asked = tuple(needs), tuple([None if dy is None else dy.meta for dy in gradients])
         backward = self._made.get(asked)
         if backward is None:
@@ -206,12 +206,12 @@ class BackwardPrograms:
         return made
 
     def save(self, saved: Sequence[Value]) -> None:
-        """Hear in which order values are saved."""
+        """Set the order in which values are saved."""
         self.saved = saved
         for backward in self._made.values():
             backward.find(saved)
 
 
 def _usual_layout(meta: Meta) -> Meta:
-    """The layout of the gradient with which a backward starts."""
+    """The usual layout of the gradient from which backward starts."""
     return meta if meta.placement is None else meta.like(nd_sbp=without_partial(meta.nd_sbp))

@@ -51,7 +51,7 @@ class CallList(NamedTuple):
             self.fail(error, index, reports)
 
     def explaining(self, index: int, function: Callable[[], T]) -> Callable[[], T]:
-        """A part of a call, which raises what `fail` does."""
+        """A part of a call whose errors are raised by `fail`."""
 
         def explained() -> T:
             try:
@@ -62,7 +62,7 @@ class CallList(NamedTuple):
         return explained
 
     def fail(self, error: Exception, index: int, reports: bool = True) -> NoReturn:
-        """Raise what a call raised, with the step that it belongs to.
+        """Raise the error of a call, with the step that it belongs to.
 
         If it `reports`, other ranks raise it too, where they cannot continue without this one.
         """
@@ -77,7 +77,7 @@ class CallList(NamedTuple):
         raise explained from error
 
     def watched(self) -> list[Call]:
-        """The calls, seen by the newest watcher, where there is one."""
+        """The calls, observed by the newest watcher if there is one."""
         if not watchers:
             return self.calls
         watch = watchers[-1]
@@ -88,14 +88,14 @@ class CallList(NamedTuple):
 
 
 class Places:
-    """Where the values of a program stand in the list that one run of it fills."""
+    """The indices of a program's values in the list that a run fills."""
 
     def __init__(self) -> None:
         self.template: Filled = []
         self._of: dict[int, int] = {}
 
     def of(self, what: object) -> int:
-        """The place of a value, or a new one that always holds the constant `what`."""
+        """The index of a value, or a new one that always holds the constant `what`."""
         if type(what) is Value:
             found = self._of.get(what.number)
             if found is not None:
@@ -109,7 +109,7 @@ class Places:
         return [self.of(value) for value in values]
 
     def call(self, step: ProgramStep, dead: Iterable[Value]) -> Call:
-        """A step as what is called, from where to where; `dead` are values to drop after it."""
+        """A step as a call, with its inputs and outputs; `dead` are values to drop after it."""
         taken, made, dropped = map(tuple, map(self.all_of, (step.inputs, step.outputs, dead)))
         if step.several:
             return step.run, taken, -1, made, dropped
@@ -118,7 +118,7 @@ class Places:
     def calls(
         self, steps: Sequence[ProgramStep], wanted: Iterable[Value] | None = None
     ) -> CallList:
-        """Steps in turn; each value but those `wanted` is dropped after the last that needs it.
+        """The steps as calls, in order; values are dropped after their last use, unless `wanted`.
 
         Without `wanted` nothing is dropped.
         """
@@ -134,7 +134,7 @@ class Places:
 
 
 def _explained(error: Exception, step: ProgramStep) -> OnefoldError:
-    """The error with the module and the user's line; one of ours keeps its class."""
+    """The error with the module and the user's line; an OnefoldError keeps its class."""
     where = f"{step.name} of {step.scope}" if step.scope else step.name
     if not isinstance(error, OnefoldError):
         return error_class(error)(f"{where}, written at {step.line}: {error}")

@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """The module that a step belongs to, its stage, and what else is known of its origin."""
+    """The module that a step belongs to, its stage, and other facts of its origin."""
 
     scope: str = ""  # the path of the module
     stage: int | None = None  # the stage that the module was put on
@@ -119,7 +119,7 @@ class Capture(CapturedValues):
 
     @contextmanager
     def within(self, where: SourceLocation) -> Iterator[None]:
-        """The block in which steps are written down as being there."""
+        """A block whose steps are recorded with this location."""
         before, self.where = self.where, where
         try:
             yield
@@ -129,7 +129,7 @@ class Capture(CapturedValues):
     def _checkpoint(
         self, where: SourceLocation, saved: SavedActivations | None
     ) -> AbstractContextManager[None]:
-        """The block in which a checkpointed module runs; modules inside it are not so again."""
+        """A block for a checkpointed module; modules inside it are not checkpointed again."""
         there = replace(
             self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True,
             offloaded=where.offloaded, saved=None if self.where.recomputation else saved,
@@ -137,11 +137,11 @@ class Capture(CapturedValues):
         return self.within(there)
 
     def calling(self) -> AbstractContextManager[None]:
-        """The block in which ops are parts of another op, so that its dtypes decide."""
+        """A block in which ops are parts of another op, which determines their dtypes."""
         return self.within(replace(self.where, as_called=True))
 
     def gradient(self, scope: str, of: int = 0) -> AbstractContextManager[None]:
-        """The block in which a gradient is made that belongs to the module `scope`."""
+        """A block that computes a gradient which belongs to the module `scope`."""
         where = replace(self.where, scope=scope, backward=True, stage=None, of=of, as_called=True)
         return self.within(where)
 
@@ -232,7 +232,7 @@ class Capture(CapturedValues):
         return link_all(made, base, plan.steps) if op.makes_views else made
 
     def _boxed(self, op: Op, plan: DispatchPlan, slots: tuple[object, ...]) -> tuple[object, ...]:
-        """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""
+        """The slots in the layouts of the plan, as by `dispatcher.box_inputs`."""
         boxed = list(slots)
         for index, moves in plan.boxes:
             x = boxed[index]
@@ -246,7 +246,7 @@ class Capture(CapturedValues):
         return self._add("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
 
     def _misplaced(self, error: PlacementError, slots: tuple[object, ...]) -> PlacementError:
-        """The error for an op on several placements, where a stage says which one is right."""
+        """The error for an op on several placements, which names the placement of the stage."""
         where = self.where
         if where.stage is None or where.ranks is None:
             return error
@@ -280,7 +280,7 @@ class Capture(CapturedValues):
         metas: Sequence[Meta],
         **rest: Any,
     ) -> tuple[Value, ...]:
-        """Write a step on tensors, with fields of a `ProgramStep`, down as being here.
+        """Record a step on tensors, with fields of a `ProgramStep`, at the current location.
 
         Returns the values that it makes.
         """
@@ -302,7 +302,7 @@ class Capture(CapturedValues):
     def _tensors(
         self, op: Op, plan: DispatchPlan, slots: tuple[object, ...], values: tuple[Value, ...]
     ) -> Tensor | tuple[Tensor, ...]:
-        """The op's captured results, on the tape as the dispatcher puts them there."""
+        """The op's captured results, recorded on the tape as by the dispatcher."""
         several = op.num_outputs != 1
         made = [captured(value) for value in values]
         if interpreter.is_grad_enabled() and plan.differentiable:
@@ -325,7 +325,7 @@ class Capture(CapturedValues):
 
 
 class _InScope:
-    """An op on the tape whose gradient belongs to the module that the op belongs to."""
+    """An op on the tape whose gradient belongs to the op's module."""
 
     __slots__ = ("capture", "made", "name", "op", "scope")
 

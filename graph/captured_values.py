@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class _Absent(tuple[torch.Tensor, ...]):
-    """The shards of one tensor on a process that has none of them: empty, but not others'."""
+    """The empty shards of a tensor on a process outside its placement, distinct for each tensor."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class _Absent(tuple[torch.Tensor, ...]):
 
 
 class Content(NamedTuple):
-    """What a tensor is at a point of the program."""
+    """The state of a tensor at a point of the program."""
 
     tensor: Tensor
     shards: Shards
@@ -47,13 +47,13 @@ class Content(NamedTuple):
 
 
 class Mutations:
-    """The tensors from outside that were changed, with their values before the capture."""
+    """The tensors from outside that were changed, with their state before the capture."""
 
     def __init__(self) -> None:
         self._before: dict[int, Content] = {}  # by the tensors' identities
 
     def note(self, tensor: Tensor) -> None:
-        """Hear that the tensor is about to change."""
+        """Note that the tensor is about to change."""
         self._before.setdefault(id(tensor), Content.of(tensor))
 
     def tensors(self) -> list[Tensor]:
@@ -70,11 +70,11 @@ class Mutations:
         return tensor.node if found is None else found.node
 
     def now(self) -> dict[int, Content]:
-        """What the changed tensors are at this point of the program."""
+        """The state of the changed tensors at this point of the program."""
         return {id(tensor): Content.of(tensor) for tensor in self.tensors()}
 
     def put_back(self, contents: dict[int, Content]) -> None:
-        """Let all tensors from outside be what they were when `contents` were taken by `now`."""
+        """Restore all tensors from outside to `contents`, which `now` returned."""
         for tensor, shards, shared, version, node in (self._before | contents).values():
             tensor.shards, tensor.shared, tensor.version = shards, shared, version
             tensor.node = node
@@ -86,7 +86,7 @@ class Mutations:
 
 
 class Repeatable(Generic[R]):
-    """Runs a function again from the same state as at first, and undoes its changes."""
+    """Runs a function again from its initial state, and undoes its changes."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class CapturedValues(interpreter.Interpreter):
             self.mutations.note(tensor)
 
     def name_of(self, tensor: Tensor) -> str:
-        """How a tensor from outside is called in the program."""
+        """The name of a tensor from outside in the program."""
         return self._variable_before(tensor).value.name
 
     def record_gradient(self, tensor: Tensor, grad: Tensor) -> None:

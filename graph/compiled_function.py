@@ -34,7 +34,7 @@ Given: TypeAlias = tuple[tuple[object, ...], dict[str, object]]  # arguments, an
 
 
 class CompiledFunction:
-    """A function for arguments of one signature; on the tape it is the op of its calls."""
+    """A function compiled for arguments of one signature; on the tape it is the op of its calls."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CompiledFunction:
         lock: AbstractContextManager[bool],
         cuda_graphs: bool = False,
     ) -> None:
-        """Capture `function` of what is given, where the tensors are `inputs`, each once.
+        """Capture `function` for these arguments, whose tensors are `inputs`, each once.
 
         `finish` makes the programs. `named` are tensors of modules, `paths` those of the modules by
         their identities. `around` gives the interpreter for the capture, such as that of autocast.
@@ -103,7 +103,7 @@ class CompiledFunction:
         return given
 
     def _plan(self, program: Program) -> None:
-        """Make the forward program, and decide where what is saved comes from."""
+        """Make the forward program, and decide which values are saved."""
         results = self._results
         known: dict[int, At] = {
             **{value.number: index for index, value in enumerate(program.inputs)},
@@ -133,7 +133,7 @@ class CompiledFunction:
 
     @property
     def backward_program(self) -> Program | None:
-        """The backward program that was made last."""
+        """The most recent backward program."""
         return self._backward.latest()
 
     def holds(self) -> bool:
@@ -177,7 +177,7 @@ class CompiledFunction:
         taken: Taken,
         *saved: Tensor,
     ) -> Sequence[Tensor | None]:
-        """The gradients of what the call read."""
+        """The gradients of the tensors that the call read."""
         if interpreter.capturing():
             raise OnefoldRuntimeError(
                 f"the gradient of the {self.name} was asked for while another program is "
@@ -194,12 +194,12 @@ class CompiledFunction:
 
 
 def _key(at: At) -> object:
-    """What tells the tensors of a call apart."""
+    """The key that identifies a tensor of a call."""
     return at if isinstance(at, int) else ("outside", id(at))
 
 
 class _Twice:
-    """What makes the gradients of a compiled function, which have no gradients themselves."""
+    """The op of the gradients of a compiled function, which cannot be differentiated."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -212,7 +212,7 @@ class _Twice:
 
 
 def _forbid_second(name: str, found: Sequence[Tensor | None], edges: Sequence[Edge | None]) -> None:
-    """Put gradients on the tape, for `create_graph`, so that theirs are an error."""
+    """Record gradients on the tape, for `create_graph`, so that their gradients are an error."""
     made = [dx for dx in found if dx is not None]
     node = Node(_Twice(name), tuple(edges), (), None, tuple([dx.meta for dx in made]))
     for index, dx in enumerate(made):

@@ -47,7 +47,7 @@ Given: TypeAlias = tuple[tuple[object, ...], dict[str, object]]  # arguments, an
 
 @dataclass(frozen=True)
 class State:
-    """What a graph owns when it is captured."""
+    """The tensors and settings of a graph when it is captured."""
 
     tensors: Mapping[str, Tensor]  # parameters and buffers, by path
     paths: Mapping[int, str]  # of the modules, by their identities
@@ -73,11 +73,11 @@ class Compiled:
 
     @cached_property
     def origin(self) -> int:
-        """What ranks compare of the program with ONEFOLD_CHECK=1."""
+        """The origin of the program, which ranks compare with ONEFOLD_CHECK=1."""
         return origins.of_program(str(self.program))
 
     def memory(self, rank: int) -> MemoryPlan:
-        """What the rank needs for one call; planned once."""
+        """The memory plan of the rank for one call, made once."""
         found = self.memory_plans.get(rank)
         if found is None or type(rank) is not int:  # True is no rank, but equals 1
             found = plan_memory(self.program, rank, self.stages)
@@ -86,7 +86,7 @@ class Compiled:
 
     @cached_property
     def executable(self) -> Executor:
-        """What runs the program for the ranks of this process."""
+        """The executor of the program for the ranks of this process."""
         if self.stages is None:
             return Executable(self.program, self.cuda_graph, self.captures_communication)
         return Pipeline(self.stages)
@@ -98,11 +98,11 @@ class Compiled:
 
     @cached_property
     def summary(self) -> JobSummary:
-        """What all ranks need and do, those that are alike together."""
+        """The memory and work of all ranks, equal ranks grouped."""
         return summarize(self.program, self.stages)
 
     def plan(self, rank: int) -> str:
-        """What a rank does, a line a step."""
+        """The instructions of a rank, one line per step."""
         text = self.program.text(rank) if self.stages is None else self.stages.text(rank)
         runs = self.cuda_graph and not world().planned
         graphs = self.executable.cuda_graphs() if runs else ""
@@ -118,14 +118,14 @@ class Compiled:
         return self.stages.diagram()
 
     def outdated(self) -> bool:
-        """Whether variables are in other sbps than at the capture, and else the same."""
+        """Whether variables have other sbps than at the capture, but are otherwise the same."""
         moved = [v for v in self.program.variables if v.tensor.meta is not v.value.meta]
         return bool(moved) and all(
             v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
         )
 
     def arrange(self, outputs: Sequence[Tensor]) -> object:
-        """The outputs, of which the last are norms of gradients, in the tree that build gave."""
+        """The outputs, norms of gradients last, in the structure that build() returned."""
         remaining = iter(outputs)
         clippings = self.program.clippings
         norms = dict(zip(clippings, outputs[len(outputs) - len(clippings) :], strict=True))
@@ -248,7 +248,7 @@ def _capture(
 
 
 def _clipping(x: Tensor) -> Clipping | None:
-    """What a tensor that build returned is the norm of; None for a value of the program."""
+    """The clipping whose norm a returned tensor is; None for a value of the program."""
     value = value_in(x)
     owner = None if value is None else value.owner
     return owner if type(owner) is Clipping else None
@@ -265,7 +265,7 @@ def nested() -> OnefoldRuntimeError:
 def _record_gradients(
     capture: Capture, tensors: Iterable[Tensor], trained: Sequence[Tensor]
 ) -> None:
-    """Keep the gradients that optimizers use. Raises OnefoldRuntimeError when there are none."""
+    """Record the gradients that optimizers use. Raises OnefoldRuntimeError when there are none."""
     made = [(tensor, tensor.grad) for tensor in tensors if tensor.grad is not None]
     clippings = capture.program.clippings
     for name, called in (("backward()", made), ("clip_grad_norm_", clippings)):

@@ -31,20 +31,20 @@ class Debug:
 
     @property
     def lines(self) -> Callable[[], str]:
-        """What gives the place of a step in the user's program."""
+        """The function that gives the line of a step in the user's program."""
         return partial(user_stack, self.depth, self.only_user) if self.op_lines else user_line
 
     def start(self, metas: Sequence[Meta]) -> None:
-        """Tell that compiling begins, for inputs of these metas."""
+        """Print that compiling begins, for inputs of these metas."""
         self._times[:] = [perf_counter()]
         self._write(0, f"building for ({', '.join(map(describe, metas))})")
 
     def stage(self, what: str, program: Program) -> None:
-        """Tell that a stage of compiling is over."""
+        """Print that a stage of compiling is done."""
         self._write(0, f"{what}: {len(program.steps)} steps, {self._seconds():.3f} s")
 
     def finish(self, program: Program) -> None:
-        """Tell the result."""
+        """Print the result."""
         self._write(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
         for path, part in parts_of(program).items() if self._is_enabled(1) else ():
             counts = f"{len(part.forward)} operators, {len(part.backward)} in backward"

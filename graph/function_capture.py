@@ -29,7 +29,7 @@ CAPTURES = RLock()
 
 
 class _Outside:
-    """What made a tensor from outside, as the tape of the function sees it."""
+    """The op of a tensor from outside on the tape of the function."""
 
     name = "outside"
 
@@ -75,23 +75,23 @@ class FunctionCapture(Capture):
         return found
 
     def node_before(self, tensor: Tensor) -> Edge | None:
-        """The place that a tensor from outside has on the tape when the function begins."""
+        """The place on the tape of a tensor from outside when the function begins."""
         before = self.mutations.node_before(tensor)
         return None if before is None else self._edges[before]
 
     def keep_end(self) -> None:
-        """Keep what tensors from outside are now, at the end of the function, for `resumed`."""
+        """Save the state of tensors from outside at the end of the function, for `resumed`."""
         self._end = self.mutations.now()
 
     def leave(self) -> None:
-        """Let every tensor from outside be what it was before the function."""
+        """Restore every tensor from outside to its state before the function."""
         self.undo()
         self._variables.clear()  # what they are known by may be anything later
         self._edges.clear()  # they hold all that tensors from outside were computed from
 
     @contextmanager
     def resumed(self) -> Iterator[Program]:
-        """The block in which everything is as at the end of the function; a program of its own.
+        """A block in the state of the end of the function, which records a new program.
 
         Raises OnefoldRuntimeError when the block changes a tensor from outside.
         """

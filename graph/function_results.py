@@ -161,7 +161,7 @@ class FunctionResults:
         return Made(self._output(x))
 
     def _linked(self, chain: list[Tensor], base: Place) -> Place:
-        """The place of the first of a chain of views, each of the next, the last of `base`."""
+        """The place of the first tensor in a chain of views, whose last is a view of `base`."""
         for x in reversed(chain):
             if id(x) not in self._indices:
                 self.links.append(Link(self._output(x), base, x._step))
@@ -169,14 +169,14 @@ class FunctionResults:
         return base
 
     def _stood_in(self, base: Tensor) -> At | None:
-        """The tensor whose value without history `base` is, if it is known."""
+        """The tensor of which `base` is the value without history, if it is known."""
         for x in self._tensors:
             if base_of(x) is base and x._step.detaches:
                 return self._known[id(x)]
         return None
 
     def rename(self, indices: Mapping[int, int]) -> None:
-        """Let tensors from outside, by their identities, be arguments with these indices."""
+        """Make tensors from outside, by their ids, arguments with these indices."""
 
         def new(place: Place) -> Place:
             return indices.get(id(place), place) if isinstance(place, Tensor) else place
@@ -191,7 +191,7 @@ class FunctionResults:
     # In a call.
 
     def check_families(self, inputs: Sequence[Tensor]) -> None:
-        """Raise OnefoldRuntimeError where a change of one tensor would be one of another, too.
+        """Raise OnefoldRuntimeError if a change of one tensor would also change another one.
 
         The program does not know which arguments are views of each other.
         """
@@ -204,7 +204,7 @@ class FunctionResults:
                 )
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:
-        """What a call gives, of its arguments and the outputs of the program."""
+        """The result of a call, from its arguments and the outputs of the program."""
         for output, place, step in self.links:
             base = tensor_at(place, inputs, made)
             link(made[output], stand_in(base) if step.detaches else base, step)

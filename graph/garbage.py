@@ -11,7 +11,7 @@ from ..engine.commit import restored
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Nothing is collected in the block, by any thread; then it is as before."""
+    """A block without garbage collection, in any thread; the setting is restored after it."""
     if not gc.isenabled():
         yield
         return

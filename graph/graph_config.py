@@ -69,7 +69,7 @@ class GraphConfig:
         self.schedule = name
 
     def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
-        """Run matrix products in float16 or bfloat16, and what would lose digits in float32.
+        """Run matrix products in float16 or bfloat16, and ops that would lose precision in float32.
 
         Other ops run in the widest dtype of their inputs (`engine/amp_rules.py` has the lists).
         Parameters, their gradients and the optimizers' state stay float32. With float16 small
@@ -86,7 +86,7 @@ class GraphConfig:
         self.amp_dtype = dtype if mode else None
 
     def enable_auto_parallel(self, mode: bool = True, *, axis: int | None = None) -> None:
-        """Decide the layouts of all ops together, not one by one as eager does.
+        """Choose the layouts of all ops together, not one by one as in eager mode.
 
         Of all legal layouts of all ops those are taken for which the modeled time of all boxing
         and ops is least. Layouts that were asked for (to_global, parameters, inputs, outputs,
@@ -122,7 +122,7 @@ class GraphConfig:
         shard_min_size: int = 1024,
         shard_restore_level: int = 1,
     ) -> None:
-        """Split what training keeps of broadcast parameters over their ranks.
+        """Split the training state of broadcast parameters over their ranks.
 
         Stage 1 splits the optimizers' state: every rank updates its shards, which are gathered when
         the step ends. In stage 2 each gradient is also reduced to shards as soon as it is made, in
@@ -140,7 +140,7 @@ class GraphConfig:
         self.zero = ZeroSettings(stage, shard_min_size, shard_restore_level) if mode else None
 
     def enable_cuda_graph(self, mode: bool = True, *, communication: bool = False) -> None:
-        """Run calls as CUDA graphs, which costs the host no time for each kernel.
+        """Run calls as CUDA graphs, so that the host does not launch each kernel.
 
         The first call runs as ever, the second makes ready, the third captures, later ones replay
         what was captured, with the same results. The update is a CUDA graph of its own. What
@@ -168,7 +168,7 @@ class GraphConfig:
         self.updates_in_backward = switch("enable_optimizer_in_backward: mode", mode)
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """Add a product of matrices to something as it is made, where it is used for nothing else.
+        """Fuse a matrix product with the addition that uses it, if it has no other use.
 
         Saves a pass over the sum. It is rounded once instead of twice, so that results may differ
         from eager's in the last digits: about 1e-6 of the greatest addend in float32.
@@ -176,11 +176,11 @@ class GraphConfig:
         self.fuses_add = switch("allow_fuse_add_to_output: mode", mode)
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """Accepted for programs that ask: an update is always one call for a group's parameters."""
+        """Accepted for compatibility: an update is always one call for a group's parameters."""
         switch("allow_fuse_model_update_ops: mode", mode)
 
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
-        """Not offered: raises Unsupported for True."""
+        """Not supported: raises Unsupported for True."""
         if switch("allow_fuse_cast_scale: mode", mode):
             raise Unsupported(
                 "GraphConfig.allow_fuse_cast_scale is not offered: gradients are cast to float32 "
@@ -209,7 +209,7 @@ class GraphConfig:
 
 @dataclass(slots=True)  # so that a setting misspelled is an error
 class GraphModule:
-    """A module as graphs see it; `module.to(nn.graph.GraphModule)` gives it."""
+    """The settings of a module in graphs; `module.to(nn.graph.GraphModule)` returns it."""
 
     module: Any
     stage_id: int | None = field(default=None, init=False)
@@ -220,7 +220,7 @@ class GraphModule:
     _offloading: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
-        """Say which pipeline stage the module is, and the ranks to which its inputs go.
+        """Set the pipeline stage of the module, and the ranks to which its inputs go.
 
         Every tensor that the module is called with is boxed to that placement first. Without one
         it is the placement of the module's parameters, where all have the same. A parameter that
@@ -265,7 +265,7 @@ class GraphModule:
 
     @property
     def saved_activations(self) -> tuple[str, ...]:
-        """Which activations a checkpointed module keeps all the same: none, unless this is set.
+        """The activations that a checkpointed module saves nevertheless; none by default.
 
         An activation is named by the module inside in which it is made, the op, and from the second
         one of this name on a number: "attention.query.linear", "add_1". Entries are such names, or
@@ -307,5 +307,5 @@ class GraphModule:
         return self.stage_id, self._placement, *memory
 
     def to(self, view: object) -> Any:
-        """`to(nn.Module)` gives the module back."""
+        """`to(nn.Module)` returns the module."""
         return self if view is GraphModule else self.module

@@ -17,7 +17,7 @@ OFFLOAD, RELEASE, FETCH, WAIT = "offload", "release", "fetch", "wait"  # the ori
 def host_copies(
     value: Value, made: tuple[Value, Value, Value, Value], maker: ProgramStep, reader: ProgramStep
 ) -> tuple[ProgramStep, ProgramStep, ProgramStep, ProgramStep]:
-    """The steps that begin to copy `value` to the host, and back, and after each wait for it.
+    """The steps that copy `value` to the host and back: each copy has a start and a wait.
 
     They make the values `made`: the copy on the host, the same when nothing needs `value` any more,
     the one on the device, and the same when it is there. The first two steps belong to the module
@@ -90,7 +90,7 @@ class _HostCopy:
     def _copy(
         self, x: torch.Tensor, made: torch.Tensor, device: torch.device, on_device: torch.Tensor
     ) -> torch.Tensor:
-        """`made` as a copy of `x`, with its strides, when the stream of copies has come so far."""
+        """Copy `x` to `made`, with its strides, in the order of the stream of copies."""
         stream = _copy_stream(device)
         # What is copied may not be written yet, and what had the memory before may still be read.
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -120,7 +120,7 @@ def _cloned(x: torch.Tensor) -> torch.Tensor:
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
-    """The memory from the first to the last element."""
+    """The memory from the first to the last element as a vector."""
     return x.as_strided((_extent(x),), (1,))
 
 
@@ -129,7 +129,7 @@ def _extent(x: torch.Tensor) -> int:
 
 
 def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """The elements from the first to the last one.
+    """The number of elements from the first to the last one.
 
     >>> extent((2, 3), (3, 1)), extent((2, 3), (0, 1)), extent((0, 3), (3, 1))
     (6, 3, 0)
@@ -141,5 +141,5 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of a device's copies to and from the host: they are done in the order of steps."""
+    """The stream of a device's copies to and from the host, which run in the order of steps."""
     return torch.cuda.Stream(device)

@@ -56,7 +56,7 @@ class Value:
         return made
 
     def stray(self) -> OnefoldRuntimeError:
-        """The error for its use outside the build() in which it was made."""
+        """The error for a use of the value outside the build() that made it."""
         where = f" in {self.scope}" if self.scope else ""
         line = f", at {self.line}" if self.line else ""
         return OnefoldRuntimeError(
@@ -86,7 +86,7 @@ class Value:
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> NoReturn:
-        """Torch finds it among a kernel's tensors."""
+        """Raise the error of `stray` when a value is passed to a torch function."""
         given = [*args, *(kwargs or {}).values()]
         nested = [
             x for each in given for x in (each if isinstance(each, (list, tuple)) else [each])
@@ -106,7 +106,7 @@ def value_in(tensor: Tensor) -> Value | None:
 
 
 def substitute(given: T, same: Mapping[int, Value]) -> T | Value:
-    """The value that `same` has for the number of this one, or what was given."""
+    """The value in `same` for the number of this one, or the argument itself."""
     return same.get(given.number, given) if isinstance(given, Value) else given
 
 
@@ -123,7 +123,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramStep:
-    """One operation: `run` takes the shards of `inputs` (and what else stands there)."""
+    """One operation: `run` takes the shards of `inputs`, and other inputs as they are."""
 
     name: str  # of the op
     origin: object  # what tells ops of one name apart: the entry that was called
@@ -161,13 +161,13 @@ class ProgramStep:
 
     @property
     def source(self) -> Value:
-        """The only value that it reads, such as of a boxing."""
+        """The value that it reads, of a step that reads one, such as a boxing."""
         (value,) = self.reads()
         return value
 
     @property
     def input_metas(self) -> tuple[Meta | None, ...]:
-        """Of each input; None for what is no value."""
+        """The meta of each input; None for inputs that are not values."""
         return tuple([v.meta if type(v) is Value else None for v in self.inputs])
 
     @property
@@ -175,14 +175,14 @@ class ProgramStep:
         return tuple([value.meta for value in self.outputs])
 
     def substitute(self, same: Mapping[int, Value]) -> ProgramStep:
-        """The step on other values, given by the numbers of its own."""
+        """The step on other values, by the numbers of its own."""
         inputs = tuple([substitute(each, same) for each in self.inputs])
         return self if inputs == self.inputs else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clipping:
-    """What `clip_grad_norm_` inside build() asks for, which becomes a step before the updates.
+    """A call of `clip_grad_norm_` inside build(), which becomes a step before the updates.
 
     With micro-batches and a scaled loss only there are the gradients that eager has. The norm of
     each is an output of the program, behind those that build() returned.
@@ -213,7 +213,7 @@ class InputAssign(NamedTuple):
 
 @dataclass(slots=True)
 class Program:
-    """What one call of a graph computes. `steps` are in an order in which they can run."""
+    """The computation of one call of a graph. `steps` are in an order in which they can run."""
 
     inputs: list[Value] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
@@ -232,7 +232,7 @@ class Program:
     micro_batches: int = 1  # how many of them the steps are for
 
     def substitute(self, steps: list[ProgramStep], same: Mapping[int, Value]) -> Program:
-        """The program of these steps, whose results are other values, by the numbers of its own."""
+        """The program with these steps; `same` maps numbers of its values to their replacements."""
         return replace(
             self,
             steps=steps,
@@ -266,7 +266,7 @@ class Program:
         return count(1 + self.last_number())
 
     def text(self, rank: int) -> str:
-        """The steps in which a rank takes part."""
+        """The text of the steps in which a rank takes part."""
 
         def has(value: Value) -> bool:
             placement = value.meta.placement

@@ -28,7 +28,7 @@ _LOOKED_AT = 64  # ranks of a group, where not all send the same
 
 
 class RankGroup(NamedTuple):
-    """Ranks that hold and do the same in a call, up to the values.
+    """Ranks that hold and do the same in a call, except for the values.
 
     `parameters` counts the elements of parameters and buffers on each of them. The bytes that each
     holds are those of `graph.memory(rank)`, of which `live` is the lower bound of the arena. `sent`
@@ -46,7 +46,7 @@ class RankGroup(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """The bytes of everything on each rank, at most at once."""
+        """The peak bytes of each rank."""
         return self.persistent + self.inputs + self.live
 
 
@@ -119,7 +119,7 @@ def summarize(program: Program, stages: StagePlan | None) -> JobSummary:
 def alike(
     metas: Iterable[Meta], fills: Iterable[tuple[Placement, int]] = ()
 ) -> list[tuple[int, ...]]:
-    """The ranks of these layouts in groups, in which all have shards of the same shapes.
+    """The ranks of these layouts, grouped by the shapes of their shards.
 
     Ranks are apart, too, where only those on coordinate 0 of an axis keep what they have, as in the
     boxings from broadcast to partial that `fills` names.
@@ -203,7 +203,7 @@ class _Boxings:
                             yield step.placement, axis
 
     def traffic(self, ranks: tuple[int, ...], group: int | None) -> tuple[int, int]:
-        """The most bytes that one of these ranks, which are alike, sends and receives in a call."""
+        """The most bytes that one of these equal ranks sends and receives in a call."""
         own = () if group is None else self._own.get(group, ())
         sent = received = 0
         for plan, count in (*self._common, *own):
@@ -221,7 +221,7 @@ class _Boxings:
         return sent, received
 
     def _balanced(self, step: BoxingStep) -> bool:
-        """Whether nobody has more to send in a collective than the first rank of those alike."""
+        """Whether no rank of the group sends more in a collective than its first rank."""
         found = self._known.get(id(step))
         if found is None:
             layouts = (step.before, step.after)

@@ -25,7 +25,7 @@ class LowCopy:
         self._known: object = None  # what the parameter was when the copy was like it
 
     def refresh(self) -> None:
-        """Copy the parameter, unless nothing but `note` knows of changed it since."""
+        """Copy the parameter if it has changed other than by writes that `note` was called for."""
         known = self._state()
         if self._known != known:
             made = {id(part): part.to(self.tensor.dtype) for part in self.param.shards}
@@ -33,11 +33,11 @@ class LowCopy:
             self._known = known
 
     def note(self) -> None:
-        """The parameter and the copy were written alike."""
+        """Note that the parameter and the copy were written together."""
         self._known = self._state()
 
     def _state(self) -> tuple[int, ...]:
-        """What changes with the parameter. Torch counts the changes that it makes itself."""
+        """A key that changes with the parameter. Torch counts the changes that it makes itself."""
         parts = self.param.shards
         counts = [0 if part.is_inference() else part._version for part in parts]
         return (self.param.version, *map(id, parts), *counts)

@@ -10,7 +10,7 @@ from .ir import ProgramStep
 
 
 def read_and_written(step: ProgramStep, rank: int | None = None) -> int:
-    """The bytes of what a step reads and makes, of a rank or (None) of all of the value.
+    """The bytes that a step reads and writes, on a rank or (None) of the logical values.
 
     Views, and steps that move values between ranks, count as 0.
     """

@@ -27,7 +27,7 @@ NONE: frozenset[int] = frozenset()
 def whole_inputs(
     build: Callable[..., object], args: Sequence[object], kwargs: dict[str, object], names: set[str]
 ) -> frozenset[int]:
-    """The inputs that each micro-batch gets all of: those of these parameters of `build`."""
+    """The inputs that each micro-batch gets whole: those of these parameters of `build`."""
     parameters = signature(build).parameters.values()
     by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     places = [p.name for p in parameters if p.kind in by_place]
@@ -93,7 +93,7 @@ def _dropouts(program: Program) -> list[tuple[DropoutKey, tuple[int, ...]]]:
 def pieces(
     inputs: Sequence[Tensor], count: int, whole: frozenset[int] = NONE
 ) -> Iterator[list[Tensor]]:
-    """The inputs of each micro-batch, laid out as the whole inputs are."""
+    """The inputs of each micro-batch, in the layouts of the whole inputs."""
     if count == 1 or not inputs:
         for _ in range(count):
             yield list(inputs)

@@ -37,7 +37,7 @@ class Executor(ABC):
     no_cuda_graph = "config.enable_cuda_graph() was not called"
 
     def __init__(self, program: Program, end: Program, micro_batches: int) -> None:
-        """`end` is what a call ends with: the program itself, or what is done after it."""
+        """`end` runs at the end of a call: the program itself, or work after it."""
         self.program = program
         self.places = Places()
         place = self.places.of
@@ -56,11 +56,11 @@ class Executor(ABC):
 
     @property
     def cuda_graph_reason(self) -> str:
-        """Why the last run was not a replay of CUDA graphs; empty if it was."""
+        """Why the last run did not replay CUDA graphs; empty if it did."""
         return self.no_cuda_graph
 
     def cuda_graphs(self) -> str:
-        """The CUDA graphs of a run and what is done between them, a line each."""
+        """The CUDA graphs of a run and the steps between them, one line each."""
         return ""
 
     @abstractmethod
@@ -69,18 +69,18 @@ class Executor(ABC):
 
     @abstractmethod
     def compute(self, places: Filled, inputs: Sequence[Shards]) -> deque[Write]:
-        """Do the steps, on variables that are in their places already, and return the last ones.
+        """Run the steps on variables that are in place already, and return the remaining writes.
 
         Those, from the first that writes into variables on, are still to be made.
         """
 
     def make_writable(self) -> None:
-        """Give what steps write into memory of its own."""
+        """Give the variables that steps write memory that is not shared."""
         for tensor in self._written:
             writable(tensor)
 
     def run(self, inputs: Sequence[Tensor], last: Iterable[Write] = ()) -> list[Tensor]:
-        """Run once; the outputs. `last` is done with what the program writes.
+        """Run once and return the outputs. `last` is called with the writes of the program.
 
         Random calls take the generators' next ids. An error changes nothing, unless it is raised
         by what writes; an interrupt leaves all as before or as after the run. Raises
@@ -121,7 +121,7 @@ class Executor(ABC):
         return ()
 
     def _assign(self, places: Filled) -> Iterable[Change]:
-        """Let tensors and generators be what the run left them, and the tape, views know of it."""
+        """Update tensors, generators, the tape and views to the state after the run."""
         for tensor in self._kept:
             tensor.shared = True
         for tensor, place in self.assigns:
@@ -149,7 +149,7 @@ class Executable(Executor):
         self._unrolled_of: list[Call] | None = None
 
     def _capturing(self, **options: str) -> CapturedCalls | None:
-        """What captures the calls, if something can on the devices that they work on."""
+        """The capturer for the devices of the calls, if there is one."""
         program = self.program
         if any(step.origin is OFFLOAD for step in program.steps):
             # What is on its way may be in memory that the next segment writes.
@@ -220,7 +220,7 @@ class Executable(Executor):
 
 
 def _shared(shards: Shards, meta: Meta) -> Tensor:
-    """A tensor of these shards, whose memory others may have too."""
+    """A tensor of these shards, whose memory may be shared."""
     tensor = from_shards(shards, meta)
     tensor.shared = True
     return tensor

@@ -22,7 +22,7 @@ def tree_leaves(tree: object, what: str) -> list[Tensor]:
 
 
 def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -> T:
-    """The same tree with `function` of each tensor; `what` names it in errors."""
+    """The tree with `function` applied to each tensor; `what` names it in errors."""
 
     def reject(other: object) -> None:
         if other is None:
@@ -44,7 +44,7 @@ def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -
 
 
 def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
-    """The same tree with `function` of each tensor, and everything else as it is."""
+    """The tree with `function` applied to each tensor, and other leaves unchanged."""
     mapped: T = _tree_map(tree, function, lambda other: other)
     return mapped
 
@@ -105,7 +105,7 @@ def tree_signature(tree: object, found: Callable[[Tensor], object]) -> object:
 
 
 def _hashable(value: object) -> bool:
-    """Whether a value can be compared by its hash; torch's tensors only seem so."""
+    """Whether a value is hashable and compared by value, which torch's tensors are not."""
     try:
         hash(value)
     except TypeError:
@@ -114,5 +114,5 @@ def _hashable(value: object) -> bool:
 
 
 def _ordered(tree: dict[T, object]) -> list[T]:
-    """The keys in an order that does not depend on which was added first."""
+    """The keys in an order that does not depend on the order of insertion."""
     return sorted(tree, key=str)

@@ -18,7 +18,7 @@ Taken: TypeAlias = "list[tuple[Generator, tuple[int, int]]]"  # generators, and 
 
 @dataclass
 class _Stream:
-    """What a program draws from one generator: each draw, and its id counted from the first."""
+    """The draws of a program from one generator, with their ids relative to the first."""
 
     generator: Generator
     start: tuple[int, int]
@@ -36,7 +36,7 @@ class Draws:
     """
 
     def __init__(self, noted: Iterable[tuple[Generator, Draw]]) -> None:
-        """From the draws of a capture, before their generators go back to where they were.
+        """From the draws of a capture, before their generators are restored.
 
         Raises OnefoldRuntimeError when a generator was seeded meanwhile.
         """
@@ -62,7 +62,7 @@ class Draws:
         return sum(len(stream.draws) for stream in self._streams.values())
 
     def numbers(self) -> dict[Draw, tuple[int, int]]:
-        """By draw its generator, as a number, and its id there: equal for what draws the same."""
+        """By draw, the number of its generator and its id: equal for draws of the same numbers."""
         return {
             draw: (number, offset)
             for number, stream in enumerate(self._streams.values())
@@ -84,7 +84,7 @@ class Draws:
             generator.set_state(state)
 
     def move_to(self, micro_batch: int) -> None:
-        """Let the program draw what belongs to this micro-batch of the run."""
+        """Set the draws to those of this micro-batch of the run."""
         for generator, (seed, call) in self._before:
             stream = self._streams[id(generator)]
             for draw, offset in stream.draws:
@@ -95,17 +95,17 @@ class Draws:
 
     @property
     def taken(self) -> Taken:
-        """Where the generators were when the run began; for `repeat`."""
+        """The states of the generators when the run began, for `repeat`."""
         return self._before
 
     def repeat(self, taken: Taken) -> None:
-        """Let every draw be what it was in the run in which this was taken."""
+        """Set every draw to what it was in the run of these states."""
         self._before = taken
         self.move_to(0)
 
     @contextmanager
     def resumed(self) -> Iterator[None]:
-        """The block in which the generators are where the capture left them."""
+        """A block in which the generators are in the state at the end of the capture."""
         before = [(s.generator, s.generator.get_state()) for s in self._streams.values()]
 
         def move_back() -> None:

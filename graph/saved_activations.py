@@ -11,7 +11,7 @@ from .ir import ProgramStep
 
 
 class ActivationNames:
-    """Names what the steps of one call of a module make, in the order of the steps.
+    """Names the results of the steps of one call of a module, in the order of the steps.
 
     A name is the module inside, the op, and a number from the second one on.
 
@@ -27,7 +27,7 @@ class ActivationNames:
         self._counts: Counter[str] = Counter()
 
     def name(self, scope: str, op: str) -> str:
-        """The name of what an op makes in the module `scope`."""
+        """The name of the result of an op in the module `scope`."""
         inside = scope.removeprefix(self.module).removeprefix(".")
         op = op.removesuffix("_with_stats")  # which users know by the name before
         plain = f"{inside}.{op}" if inside else op
@@ -37,7 +37,7 @@ class ActivationNames:
 
 
 class SavedActivations:
-    """What `saved_activations` of a checkpointed module stand for in one call of it."""
+    """The activations that `saved_activations` of a checkpointed module selects in one call."""
 
     def __init__(self, patterns: Sequence[str], module: str) -> None:
         self._patterns = patterns
@@ -46,7 +46,7 @@ class SavedActivations:
         self._made: list[str] = []
 
     def has(self, scope: str, op: str) -> bool:
-        """Whether what an op makes in the module `scope` is saved; to be asked once."""
+        """Whether the result of an op in the module `scope` is saved; called once for each."""
         name = self._names.name(scope, op)
         self._made.append(name)
         found = [each for each in self._patterns if fnmatchcase(name, each)]
@@ -55,7 +55,7 @@ class SavedActivations:
         return bool(found)
 
     def check(self) -> None:
-        """Raise OnefoldValueError where an entry stands for nothing that the module made."""
+        """Raise OnefoldValueError for an entry that matches no activation of the module."""
         if self._unused:
             raise OnefoldValueError(
                 f"saved_activations of {self._names.module or 'the module'} has "

@@ -53,7 +53,7 @@ def with_shared_parameters(
 
 
 def to_stage(placement: Placement, x: Tensor) -> Tensor:
-    """What a stage is given, on its ranks; in its own sbp where the meshes are alike."""
+    """The input of a stage, on its ranks; in the same sbp if the meshes have the same shape."""
     if not x.is_global or x.placement is placement:
         return x
     nd_sbp = x.sbp if x.placement.ndim == placement.ndim else (broadcast,) * placement.ndim

@@ -13,7 +13,7 @@ from .ir import Program, Variable
 
 
 def lay_out(tensor: Tensor, target: Meta) -> None:
-    """Give the tensor another layout, in place: everyone who has it sees the new one."""
+    """Change the layout of the tensor in place."""
     meta = tensor.meta
     if meta is target:
         return
@@ -29,7 +29,7 @@ def lay_out(tensor: Tensor, target: Meta) -> None:
 
 
 class StoredLayouts:
-    """The parameters for which a graph has chosen layouts: programs of other inputs keep them."""
+    """The parameters for which a graph has chosen layouts, which programs for other inputs keep."""
 
     def __init__(self) -> None:
         self._chosen: dict[str, Tensor] = {}  # by path
@@ -43,7 +43,7 @@ class StoredLayouts:
         )
 
     def store(self, variables: Iterable[Variable], chosen: frozenset[str]) -> None:
-        """Lay the parameters with these names out as a program has them."""
+        """Change the parameters with these names to their layouts in a program."""
         for variable in variables:
             if variable.value.name in chosen:
                 lay_out(variable.tensor, variable.value.meta)

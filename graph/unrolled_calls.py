@@ -57,6 +57,6 @@ def _places(places: Sequence[int]) -> list[str]:
 
 
 def failed_call(error: Exception) -> int:
-    """The index of the call in which an error was raised, where the caller ran the function."""
+    """The index of the call that raised an error, inside the function that the caller ran."""
     assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
     return error.__traceback__.tb_next.tb_lineno - _FIRST

@@ -55,7 +55,7 @@ Updates = Callable[[Sequence[Trained], Sequence[Clipping], Iterator[int]], Writt
 
 
 def align(program: Program, layouts: Mapping[str, Meta]) -> Program:
-    """The program with its gradients laid out as the parameters are when they are updated.
+    """The program with its gradients in the layouts in which parameters are updated.
 
     `layouts` are those, by path, of parameters whose layout changes for it.
     """
@@ -69,7 +69,7 @@ def add_updates(
     read_later: AbstractSet[int] | None = None,
     in_turns: bool = False,
 ) -> Program:
-    """The program with the updates by its gradients, which `align` laid out.
+    """The program with the updates by its gradients, which `align` has boxed.
 
     `read_later` are the numbers of the values whose memory is perhaps read after the program, where
     the program itself does not say so. With `in_turns` each group has several,
@@ -124,7 +124,7 @@ def add_updates(
 
 
 def _layouts(program: Program, layouts: Mapping[str, Meta]) -> dict[int, Meta]:
-    """By number of each variable with a gradient, how it is laid out for its update."""
+    """By the number of each variable with a gradient, its layout during the update."""
     return {v.value.number: layouts.get(v.value.name, v.value.meta) for v, _ in program.gradients}
 
 

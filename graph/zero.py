@@ -38,7 +38,7 @@ def plan_zero(
     shard_min_size: int = 1024,
     gradients: Mapping[str, Meta] | None = None,
 ) -> ZeroPlan:
-    """Which of these parameters to split, and how.
+    """Choose which of these parameters to split, and how.
 
     A parameter is split along the axes where it is broadcast to several ranks, if a dim can be
     split so that no shard has fewer than `shard_min_size` elements. Where the gradient's layout is
@@ -85,7 +85,7 @@ def _split_along(
     shard_min_size: int,
     only: int | None,
 ) -> NdSbp:
-    """`nd_sbp` with the best split along `axis`, or as it is."""
+    """`nd_sbp` with the best split along `axis`, or unchanged."""
     choices = []
     for dim in range(len(shape)):
         if only not in (None, dim):
@@ -113,7 +113,7 @@ class _Split:
 
 
 class Zero:
-    """What ZeRO does in one graph; with `settings` None it does nothing.
+    """ZeRO in one graph; with `settings` None it does nothing.
 
     The layouts are decided when the graph is compiled first and then stay.
     """
@@ -156,7 +156,7 @@ class Zero:
         return bool(plan.targets)
 
     def _knows(self, variable: Variable) -> bool:
-        """Whether its layout is decided: a module may have got another parameter since."""
+        """Whether its layout is decided, which is not so for a parameter that was replaced."""
         found = self._split.get(variable.value.name)
         return (
             found is not None
@@ -166,7 +166,7 @@ class Zero:
 
     @contextmanager
     def captured_whole(self) -> Iterator[None]:
-        """In the block, parameters that are stored split look whole, as a capture needs them."""
+        """A block in which parameters that are stored split appear whole, for a capture."""
         split = [] if self.stored_as_is else self._split.values()
         found = [each for each in split if each.tensor.meta is each.target]
         before = [each.tensor.shards for each in found]
@@ -193,13 +193,13 @@ class Zero:
         return program
 
     def store(self) -> None:
-        """Split the parameters for good, where the stage says so."""
+        """Split the parameters permanently, if the stage requires it."""
         if self.stored:
             for each in self._split.values():
                 lay_out(each.tensor, each.target)
 
     def end(self) -> None:
-        """Make parameters that are stored split whole again."""
+        """Restore the layouts of parameters that are stored split."""
         for each in self._split.values():
             if each.tensor.meta is each.target:
                 lay_out(each.tensor, each.whole)

@@ -33,7 +33,7 @@ _TENTHS = 10  # parts of the time
 
 
 def device_bytes() -> int:
-    """Half of this machine's memory, which is one rank's."""
+    """The memory of one rank: half of this machine's."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(PAIR)
 
 
@@ -85,7 +85,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure, write the file and print what it says."""
+    """Measure, write the file and print its content."""
     options = parse(arguments)
     if options.worker:
         _worker(options)

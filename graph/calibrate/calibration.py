@@ -15,7 +15,7 @@ from .turns import Probe
 
 
 class Calibration:
-    """What two processes measure at once, since processors share memory and links.
+    """The probes that two processes run at the same time, since processors share memory and links.
 
     Both make one, take turns with its `probes`, and then ask for the record.
     """

@@ -39,17 +39,17 @@ class ComputeProbes:
         return [*products, self._narrow, *self._additions, *self._attention]
 
     def products(self, dtype: torch.dtype) -> tuple[float, Curve]:
-        """Flop/s of square matrix products at best, and its share by flop."""
+        """Peak flop/s of square matrix products, and the share that is reached by size."""
         return fitted([2.0 * side**3 for side in _SIDES], _seconds(self._products[dtype]))
 
     def narrow(self, peak: float, curve: Curve) -> float:
-        """The smallest dim of a product that takes twice as long as its flop say."""
+        """The smallest dim of a product that takes twice as long as its flop predict."""
         flop = 2.0 * _SIDE * _SIDE * _NARROW
         (seconds,) = _seconds([self._narrow])
         return _NARROW * max(seconds * peak * curve.at(flop) / flop - 1.0, 0.0)
 
     def memory(self) -> tuple[float, Curve]:
-        """Bytes per second of additions at best, and its share by bytes."""
+        """Peak bytes per second of additions, and the share that is reached by size."""
         return fitted([12.0 * count for count in _ELEMENTS], _seconds(self._additions))
 
     def attention(self, peak: float) -> Curve:

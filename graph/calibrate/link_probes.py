@@ -41,7 +41,7 @@ class Exchanged:
         self._taken: list[float] = []
 
     def turn(self) -> None:
-        """Time both a few times; the other rank does so as well."""
+        """Time both a few times, as the other rank does."""
         layer = self._layer
         for _ in range(_TIMES):
             start = perf_counter()
@@ -98,12 +98,12 @@ class LinkProbes:
         return fitted_link(gather, reduce, sized)
 
     def launch(self) -> float:
-        """The seconds in which the host begins a collective."""
+        """The seconds that the host needs to start a collective."""
         (started,) = agreed([self._reduce.started])
         return started
 
     def skew(self) -> float:
-        """Of the compute before a collective, what a rank waits for the other."""
+        """The share of the compute before a collective for which a rank waits for the other."""
         waited = self._added(self._late) - self._added(self._reduce)
         computed = (_MANY - _FEW) * self._layer.seconds
         waited, computed = agreed([waited, computed])

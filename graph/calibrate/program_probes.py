@@ -45,7 +45,7 @@ class Watched:
                 self._compiled.executable.run(self._inputs)
 
     def watch(self, step: ProgramStep, run: Run) -> Run:
-        """What runs instead of `run`, and takes its time."""
+        """A replacement of `run` that measures its time."""
         self._steps[id(step)] = step
         taken = self._taken[id(step)]
 
@@ -82,12 +82,12 @@ class ProgramProbes:
         return [self._tiny, self._launches, *self._watched, *self._updated, self._whole]
 
     def launch(self) -> float:
-        """Seconds of a step that does nearly nothing."""
+        """Seconds of a step with almost no work."""
         (whole,) = agreed([self._launches.seconds / self._steps])
         return whole
 
     def ops(self, hardware: Hardware) -> dict[str, float]:
-        """How many times as long ops take as their bytes and flop say, by name."""
+        """By name, how many times longer ops take than their bytes and flop predict."""
         plain = StepCosts(replace(hardware, ops={}), rank=0)
         inside = min(mean(seconds for _, seconds in self._tiny.steps()), hardware.launch)
         measured: defaultdict[str, float] = defaultdict(float)

@@ -21,10 +21,10 @@ _LEAST = 3  # turns
 
 
 class Probe(Protocol):
-    """What is timed once in every turn."""
+    """A measurement that is taken once in every turn."""
 
     def turn(self) -> None:
-        """Take the time once more."""
+        """Measure once more."""
 
 
 class Repeated:
@@ -56,14 +56,14 @@ class Repeated:
 
 @dataclass
 class Budget:
-    """The seconds that a calibration may take."""
+    """The time limit of a calibration."""
 
     seconds: float
     begun: float = field(default_factory=time.perf_counter)
 
     @property
     def share(self) -> float:
-        """How much of the time is over; 1 for all of it."""
+        """The share of the time that has passed; 1 for all of it."""
         return (time.perf_counter() - self.begun) / self.seconds if self.seconds > 0 else 1.0
 
 
@@ -87,7 +87,7 @@ def take(probes: Sequence[Probe], budget: Budget, report: Callable[[float], None
 
 
 def turn(probes: Iterable[Probe]) -> None:
-    """Let both ranks time each probe once, at the same time."""
+    """Time each probe once, on both ranks at the same time."""
     for probe in probes:
         collectives.barrier(PAIR)
         probe.turn()

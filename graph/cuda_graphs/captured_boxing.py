@@ -63,7 +63,7 @@ def boxings(steps: Sequence[ProgramStep]) -> list[CapturedBoxing]:
 
 
 def leave_out(texts: dict[int, str], found: Iterable[CapturedBoxing]) -> None:
-    """Give boxings that cannot be captured a reason in `texts`, which is empty for other steps.
+    """Set the reason in `texts` for boxings that cannot be captured; it is empty for other steps.
 
     What begins in a CUDA graph ends in the same: CUDA wants the stream of the communication back
     when the capture ends, and torch's event of its end is of no use outside.
@@ -91,6 +91,6 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def checksum(segments: Sequence[Sequence[CapturedBoxing]]) -> int:
-    """A number for what the CUDA graphs communicate, in which order: the same on all ranks."""
+    """A checksum of the communication of the CUDA graphs and its order, equal on all ranks."""
     texts = [[(b.begin, b.end, repr(b.plan.src), repr(b.plan.dst)) for b in s] for s in segments]
     return int.from_bytes(blake2b(repr(texts).encode(), digest_size=6).digest(), "big")

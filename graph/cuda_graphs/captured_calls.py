@@ -56,7 +56,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Ends:
-    """The places of what a run finds at its start, and of what it leaves."""
+    """The indices of the values at the start and at the end of a run."""
 
     inputs: Sequence[int]
     variables: Sequence[int]
@@ -66,7 +66,7 @@ class Ends:
 
 @dataclass(eq=False)
 class _Part:
-    """The calls of a segment, and what replays them."""
+    """The calls of a segment, and the CUDA graph that replays them."""
 
     segment: Segment
     calls: CallList
@@ -82,7 +82,7 @@ class _Part:
 
 
 class CapturedCalls:
-    """The calls of a program before the first that writes; `run` does them once.
+    """The calls of a program before the first one that writes; `run` runs them once.
 
     `reason` says why the last run did not replay them; it is empty if it did. None will where they
     have `failed`. `update` is what follows them.
@@ -125,7 +125,7 @@ class CapturedCalls:
         self._reset(None)
 
     def _tie_to_update(self) -> None:
-        """Find what passes from segments to the update, and to other segments."""
+        """Find the values that segments pass to the update and to each other."""
         numbers, reads = self._values.numbers, {*self.update.reads}
         read = {place for part in self._parts if part.segment.captured for place in part.taken}
         self._values.read = read = read | numbers & reads
@@ -142,11 +142,11 @@ class CapturedCalls:
 
     @property
     def why_between(self) -> str:
-        """Why communication is no longer captured, after it was asked for; empty if it may be."""
+        """Why requested communication is no longer captured; empty if it may be."""
         return self.reason if self._agreement.ranks and self._progress.over else ""
 
     def writes(self, places: Filled) -> deque[Write]:
-        """What the update is still to do after a run."""
+        """The writes of the update after a run."""
         return self.update.writes(places, self._mode, self._values)
 
     def _part(self, segment: Segment) -> _Part:
@@ -170,7 +170,7 @@ class CapturedCalls:
         )  # fmt: skip
 
     def release(self) -> None:
-        """Forget the graphs, and with them the communicators that they hold."""
+        """Drop the graphs, and the communicators that they hold."""
         for part in self._parts:
             part.replay, part.results = None, ()
         self.update.forget()
@@ -185,7 +185,7 @@ class CapturedCalls:
         self.release()
 
     def run(self, places: Filled) -> bool:
-        """Do the calls on values in their places; False if they are left to be done as ever."""
+        """Run the calls on the filled places; False if the caller has to run them."""
         if self._progress.over or (self.failed and not self._agreement.ranks):
             return False
         proposed = self._propose(places)
@@ -221,7 +221,7 @@ class CapturedCalls:
     # What a run can do, and does as other ranks do.
 
     def _propose(self, places: Filled) -> Mode:
-        """The most that this process can do with what stands in the places."""
+        """The mode that this process proposes for the filled places."""
         if not self.failed and self._agreement.why_not:
             self._fail(self._agreement.why_not)
         if self.failed:
@@ -239,7 +239,7 @@ class CapturedCalls:
         return mode
 
     def _hear(self, verdict: Verdict, proposed: Mode) -> Mode:
-        """Get ready for what all ranks do."""
+        """Prepare for the mode that all ranks agreed on."""
         mode = verdict.mode
         if self._progress.begin(mode) and any(part.replay for part in self._parts):
             self.release()
@@ -253,7 +253,7 @@ class CapturedCalls:
         self.failed, self.reason = True, reason
 
     def _state(self, places: Filled) -> Hashable:
-        """What graphs depend on, besides the values in static memory."""
+        """The state that graphs depend on, besides the values in static memory."""
         memory, copied = self._memory.look(places)
         self._values.copied += copied
         if {*copied} & {*self.update.reads}:
@@ -287,7 +287,7 @@ class CapturedCalls:
     # Segments.
 
     def _replay(self, part: _Part, places: Filled, capture: bool) -> None:
-        """Do the calls of a captured segment; without a graph one by one."""
+        """Replay a captured segment; without a graph, run its calls one by one."""
         replay = part.replay or (self._capture(part, places) if capture else None)
         if replay is None:
             results = self._function(part, places)()
@@ -304,7 +304,7 @@ class CapturedCalls:
             places[place] = None
 
     def _function(self, part: _Part, places: Filled, reports: bool = True) -> Callable[[], Filling]:
-        """The calls of a segment on what now stands in the places that it reads."""
+        """The calls of a segment on the current values that it reads, as a function."""
         filled: Filled = [None] * len(places)
         for place in part.taken:
             filled[place] = places[place]
@@ -319,7 +319,7 @@ class CapturedCalls:
         return function
 
     def _capture(self, part: _Part, places: Filled) -> Callable[[], object] | None:
-        """What replays a segment; None if it cannot be captured, here or on another rank."""
+        """The function that replays a segment; None if it cannot be captured on some rank."""
         if not self.failed:
             self._try_capture(part, places)
         if self._agreement.communicates(part.segment) and not self._progress.over:

@@ -35,7 +35,7 @@ _HOST = "changes numbers that the host keeps"
 
 
 class CapturedUpdate:
-    """The calls; `writes` gives what they are still to do.
+    """The calls of the update; `writes` returns the writes that remain to be done.
 
     `reads` are the places of what they find, `touched` of what outlives the run and they read, make
     or write. `reason` says why the last ones were not replayed; none will be where they have
@@ -50,7 +50,7 @@ class CapturedUpdate:
         where: Where,
         capturer: Capturer,
     ) -> None:
-        """`drawing` are the calls, but their draws read their numbers from memory."""
+        """`drawing` are the calls in the form in which draws read their numbers from memory."""
         self._calls, self._drawing, self._capturer = calls, drawing, capturer
         steps = range(len(calls.steps))
         of_host = [i for i in steps if _is_of_host(calls.steps[i])]
@@ -89,7 +89,7 @@ class CapturedUpdate:
 
     @property
     def why_eager(self) -> str:
-        """Why the last calls were not replayed, where there are some."""
+        """Why the last calls were not replayed, if there are any."""
         return f"the update runs without a CUDA graph: {self.reason}" if self.reason else ""
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class CapturedUpdate:
         return "\n".join(texts[not self._before.steps : 1 + bool(self._of_device)])
 
     def writes(self, places: Filled, mode: Mode, values: StaticValues) -> deque[Write]:
-        """What the calls are still to do after others, which ran in this mode on these values."""
+        """The writes that remain after the other calls, which ran in this mode on these values."""
         halves = None
         can_capture = mode >= Mode.CAPTURE and values.device is not None
         if self._replay is not None:
@@ -131,7 +131,7 @@ class CapturedUpdate:
         return partial(places.__setitem__, place, copies_of(places[place]))
 
     def _refreshed(self) -> list[HostHalf] | None:
-        """The host's halves of a replay; None where the graph is no longer right."""
+        """The host's halves of a replay; None if the graph is no longer valid."""
         halves = self._halves()
         if halves is None:
             self._unused *= self._replays < _OFTEN
@@ -140,7 +140,7 @@ class CapturedUpdate:
         return halves
 
     def _note_change(self) -> None:
-        """Give up where again and again what was captured, or recorded, cannot be used."""
+        """Give up if captures or recordings repeatedly become invalid."""
         self._unused += 1
         if self._unused > _MOST:
             self.fail(_CHANGES)

@@ -12,7 +12,7 @@ from ...engine.commit import Change, Write
 
 
 class HostHalf(NamedTuple):
-    """What the host does in one call: the numbers that kernels read, and what else changes."""
+    """The host's work in one call: the numbers that kernels read, and other changes."""
 
     numbers: list[float]
     changes: list[Change]
@@ -23,19 +23,19 @@ class Recording(ABC):
 
     @abstractmethod
     def form(self) -> object:
-        """What is compiled for it: the call before a capture has the same."""
+        """A key of its kernels, which must equal that of the call before the capture."""
 
     @abstractmethod
     def refresh(self) -> HostHalf | None:
-        """The host's half of the next call; None if the launches no longer are what they were."""
+        """The host's half of the next call; None if the launches have changed."""
 
     @abstractmethod
     def place(self, memory: torch.Tensor) -> None:
-        """Let kernels read the numbers of the host from this memory, float64 on the device."""
+        """Make kernels read the numbers of the host from this memory, float64 on the device."""
 
     @abstractmethod
     def launch(self, given: Sequence[object]) -> None:
-        """The device's half, on what the step is given."""
+        """Launch the device's half on the inputs of the step."""
 
     @abstractmethod
     def static(self) -> list[torch.Tensor]:
@@ -43,15 +43,15 @@ class Recording(ABC):
 
 
 class Recordable(ABC):
-    """What a step is still to write (`ProgramStep.pending`), which may be recorded."""
+    """The pending writes of a step (`ProgramStep.pending`), which may be recorded."""
 
     @abstractmethod
     def __call__(self, *given: Any) -> Iterable[Write]:
-        """The writes, of what the step is given."""
+        """The writes, for the inputs of the step."""
 
     @abstractmethod
     def why_not(self) -> str:
-        """Why it cannot be; an empty text if it can."""
+        """Why it cannot be recorded; empty if it can."""
 
     @abstractmethod
     def record(self) -> Recording | None:

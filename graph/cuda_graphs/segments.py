@@ -23,7 +23,7 @@ _OPTION = "config.enable_cuda_graph(communication=True) captures collectives of 
 
 @dataclass(frozen=True)
 class Where:
-    """What a process that runs a program has."""
+    """The device and communication of the process that runs a program."""
 
     device_type: str = "cuda"
     launched: bool = False  # whether boxing communicates with other processes
@@ -37,7 +37,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps in turn, by their numbers: captured as one CUDA graph, or run one by one."""
+    """Consecutive steps, by their indices, captured as one CUDA graph or run one by one."""
 
     steps: Sequence[int]
     reasons: Sequence[str] = field(default=())  # why they are not captured; empty if they are
@@ -83,18 +83,18 @@ RULES: tuple[tuple[Rule, str], ...] = (
 
 
 def reason(step: ProgramStep, where: Where) -> str:
-    """Why a step is not captured; an empty text if it is."""
+    """Why a step is not captured; empty if it is."""
     found = step.host or next((text for rule, text in RULES if rule(step, where)), "")
     return f"{found}: {where.between}" if found == RULES[0][1] else found
 
 
 def _is_number(step: ProgramStep, meta: Meta | None) -> bool:
-    """Whether something is a number of the update, which is wherever it is at a run."""
+    """Whether a value is a number of the update, whose device may differ between runs."""
     return step.scope == UPDATE and meta is not None and meta.shape == ()
 
 
 def draws_of(step: ProgramStep) -> list[DropoutKey]:
-    """What a step draws."""
+    """The random draws of a step."""
     return [given for given in step.inputs if type(given) is DropoutKey]
 
 
@@ -104,12 +104,12 @@ def moves_draws(step: ProgramStep) -> bool:
 
 
 def is_source(step: ProgramStep) -> bool:
-    """Whether the step makes a tensor of nothing. It is run before the others in each call."""
+    """Whether the step has no inputs. Such steps run before the others in each call."""
     return type(step.origin) is Source
 
 
 def is_host(step: ProgramStep) -> bool:
-    """Whether the step only makes a number of the host. It is run before the others, too."""
+    """Whether the step only computes a number on the host. Such steps also run first."""
     return step.origin is HOST
 
 
@@ -119,13 +119,13 @@ def is_constant(step: ProgramStep) -> bool:
 
 
 def communication_of(steps: Sequence[ProgramStep], where: Where) -> list[CapturedBoxing]:
-    """What would be captured of the communication, if the steps between are: equal on all ranks."""
+    """The boxings that would be captured if the steps between them are, equal on all ranks."""
     found = boxings(steps) if where.captures_communication else []
     return [each for each in found if each.is_collective]
 
 
 def segments_of(steps: Sequence[ProgramStep], where: Where) -> list[Segment]:
-    """The steps but the sources and the host's, in segments that are captured or not."""
+    """The steps, without sources and steps of the host, in segments that are captured or not."""
     texts = dict(_reasons(steps, where))
     communication = boxings(steps) if where.captures_communication else []
     leave_out(texts, communication)
@@ -141,7 +141,7 @@ def segments_of(steps: Sequence[ProgramStep], where: Where) -> list[Segment]:
 
 
 def _reasons(steps: Sequence[ProgramStep], where: Where) -> Iterator[tuple[int, str]]:
-    """The numbers of steps, and why they are not captured.
+    """The indices of steps, and why they are not captured.
 
     What moves the draws on is work of the host, and belongs to the segment that is there.
     """

@@ -14,13 +14,13 @@ from ...kernels.staging import staged, to_device
 
 
 def layout_of(shards: Shards) -> Hashable:
-    """What must stay the same for `refill`: strides, devices, and which shards are one tensor."""
+    """What must not change for `refill`: strides, devices, and which shards share a tensor."""
     first = {id(part): index for index, part in reversed([*enumerate(shards)])}
     return tuple([(part.stride(), part.device, first[id(part)]) for part in shards])
 
 
 def static_copies(shards: Shards) -> Shards:
-    """Memory for copies of the shards, laid out as they are; those that are one tensor stay one."""
+    """Memory for copies of the shards, with their strides; equal shards share one copy."""
     made = {id(part): _memory_like(part) for part in shards}
     return tuple([made[id(part)] for part in shards])
 
@@ -41,7 +41,7 @@ def refill(static: Shards, shards: Shards) -> None:
 
 
 def copies_of(shards: Shards) -> Shards:
-    """Copies of the shards; those that are one tensor stay one."""
+    """Copies of the shards; equal shards share one copy."""
     made = {id(part): part.clone() for part in shards}
     return tuple([made[id(part)] for part in shards])
 

@@ -68,13 +68,13 @@ class StaticValues:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._static: dict[int, Shards] = {}
         self._drawn: DrawMemory | None = None
 
     @property
     def tables(self) -> list[torch.Tensor]:
-        """Memory that kernels read, and no value of the program is in."""
+        """Memory that kernels read which holds no value of the program."""
         return [] if self._drawn is None else [self._drawn.table]
 
     def drawing(self, calls: CallList) -> CallList:
@@ -98,7 +98,7 @@ class StaticValues:
         return (from_memory, *call[1:])
 
     def prepare(self, places: Filled) -> None:
-        """Put all that is read into static memory: inputs, sources, the numbers of draws."""
+        """Copy all that graphs read into static memory: inputs, sources, the numbers of draws."""
         for place in self.copied:
             self.fill(place, places)
         numbers = []
@@ -119,7 +119,7 @@ class StaticValues:
             self._set_draws(numbers)
 
     def _make(self, source: Call, places: Filled) -> None:
-        """Let a source make what it makes, unless that is there."""
+        """Run a source, unless its result is there already."""
         place = source[2]
         if place in self._constant and place in self._static:
             places[place] = self._static[place]
@@ -128,7 +128,7 @@ class StaticValues:
             self.fill(place, places)
 
     def fill(self, place: int, places: Filled) -> None:
-        """Copy what stands in a place into static memory, which then stands there."""
+        """Replace the value at a place by a copy in static memory."""
         if place in self.numbers and self.device is not None:
             places[place] = on_device(places[place], self.device)
         static = self._static.get(place)

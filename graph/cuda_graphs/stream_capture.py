@@ -23,12 +23,12 @@ class Capturer(Protocol):
     def device_type(self) -> str: ...
 
     def renew(self) -> None:
-        """Let later captures allocate apart from earlier ones, which are not replayed again."""
+        """Use a new memory pool for later captures; earlier ones are not replayed again."""
 
     def capture(
         self, function: Callable[[], T], static: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], object], T]:
-        """Record the function's launches, which are not done; what launches them, and its result.
+        """Record the function's launches without running them; returns a replay and the result.
 
         The result is there after the first replay. The function reads the tensors in `static`, at
         least one, and allocates what else it needs.
@@ -36,16 +36,16 @@ class Capturer(Protocol):
         ...
 
     def outside(self, device: torch.device) -> Outside:
-        """What opens a block, in a capture, whose memory is none of the capture's."""
+        """A function that opens a block inside a capture, with memory outside its pool."""
         ...
 
     def finished(self, device: torch.device | None) -> Callable[[], bool]:
-        """What tells whether all that was launched on a device so far is done."""
+        """A function that tells whether all work launched on a device so far is done."""
         ...
 
 
 class CudaCapturer:
-    """Captures by CUDA's stream capture. All graphs allocate in one pool of their own."""
+    """Captures by CUDA's stream capture. All graphs allocate from one memory pool."""
 
     device_type = "cuda"
 
@@ -89,7 +89,7 @@ _failed: list[torch.cuda.CUDAGraph] = []  # kept, as torch's allocators may stil
 def _cleaned_up(
     graph: torch.cuda.CUDAGraph, like: torch.Tensor, pool: tuple[int, int]
 ) -> Iterator[None]:
-    """A capture that leaves torch's allocator and generators in order, even if it fails.
+    """A capture after which torch's allocator and generators are intact, even if it fails.
 
     If something illegal invalidates a capture, torch before 2.12 tells neither of them that the
     capture has ended (PyTorch's pull request 180395). For the rest of the process, new captures and
@@ -125,5 +125,5 @@ def failure(error: Exception) -> Exception:
 
 
 def capturer(device_type: str) -> Capturer | None:
-    """What captures on a type of device; None if nothing can."""
+    """The capturer for a type of device; None if there is none."""
     return CudaCapturer() if device_type == "cuda" and torch.version.hip is None else None

@@ -28,7 +28,7 @@ class VariableMemory:
         self._moved: Counter[int] = Counter()  # by place, in how many runs in a row
 
     def look(self, places: Filled) -> tuple[list[Memory], list[int]]:
-        """The memory of all variables, and the places of those that are now to be copied."""
+        """The memory of all variables, and the places of those that must be copied now."""
         copied: list[int] = []
         found = [places[place] for place in self._places]
         if len(found) == len(self._found) and all(map(is_, found, self._found)):

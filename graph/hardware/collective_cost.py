@@ -18,7 +18,7 @@ from .hardware_record import Algorithm, Hardware, Link
 
 @dataclass(frozen=True)
 class Span:
-    """How a group lies: the links that it uses, from the closest, and what each of them joins.
+    """The extent of a group: the links that it uses, from the closest, with the parts they join.
 
     `fans[i]` parts are joined by `links[i]`; all are larger than 1.
     """
@@ -34,13 +34,13 @@ class Span:
 
     @cached_property
     def under_protocols(self) -> tuple[Span, ...]:
-        """The group under each other protocol, which is the same on all of its links."""
+        """The group under each of the other protocols, one for all of its links."""
         count = max((len(link.protocols) for link in self.links), default=0)
         kinds = (tuple([link.under(kind) for link in self.links]) for kind in range(count))
         return tuple([replace(self, links=links) for links in kinds])
 
     def units(self, level: int) -> int:
-        """The parts that are left when the levels below have joined theirs."""
+        """The number of parts that the levels below leave to join."""
         return prod(self.fans[level:]) if level else self.ranks
 
     def narrowest(self, nbytes: float) -> float:
@@ -52,7 +52,7 @@ class Span:
 
 
 def span(hardware: Hardware, ranks: Sequence[int]) -> Span:
-    """How a group of ranks lies on a machine."""
+    """The extent of a group of ranks on a machine."""
     pairs = [pair for pair in zip(hardware.links, hardware.fans(ranks), strict=True) if pair[1] > 1]
     return Span(tuple(link for link, _ in pairs), tuple(fan for _, fan in pairs), len(ranks))
 
@@ -102,7 +102,7 @@ def _fastest(
 
 
 def _ring(group: Span, nbytes: float) -> float:
-    """Each rank passes on n - 1 parts; a round crosses the farthest link it has to."""
+    """Each rank passes on n - 1 parts; a round takes the time of the farthest link."""
     n = group.ranks
     rounds = [*(group.units(level) - 1 for level in range(len(group.fans))), 0]
     latency = sum(

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def this_machine() -> Path:
-    """Where `python -m onefold.graph.calibrate` writes what it measures."""
+    """The file to which `python -m onefold.graph.calibrate` writes its measurements."""
     return Path.home() / ".cache" / "onefold" / f"{THIS_MACHINE}.toml"
 
 
@@ -130,7 +130,7 @@ def _links(table: _Table) -> tuple[Link, ...]:
 
 
 class _Table:
-    """One table of a file. Whatever is asked for must be there and right."""
+    """One table of a file, whose fields are checked as they are read."""
 
     def __init__(self, file: str, path: str, content: dict[str, Any]) -> None:
         self._file, self._path, self._content = file, path, content
@@ -145,7 +145,7 @@ class _Table:
         return key in self._content
 
     def end(self) -> None:
-        """Raise for a field that nothing has asked for."""
+        """Raise for a field that has not been read."""
         for key in self._content.keys() - self._asked:
             known = ", ".join(sorted(self._asked))
             raise OnefoldValueError(

@@ -38,7 +38,7 @@ class Curve:
 
 
 class Protocol(NamedTuple):
-    """A faster way to begin and pass on, for a part of the bandwidth."""
+    """A protocol with lower latency and a part of the bandwidth."""
 
     launch: float  # seconds of each collective
     latency: float  # seconds of each round
@@ -47,7 +47,7 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins `ranks` consecutive ranks: one level of links, such as NVLink inside a machine.
+    """One level of links, such as NVLink inside a machine, which joins `ranks` consecutive ranks.
 
     `bandwidth` is in bytes per second that a rank receives while it sends as many, and `efficiency`
     its share by the bytes of a message or collective. Of `protocols` and what the link says itself,
@@ -65,7 +65,7 @@ class Link:
     protocols: tuple[Protocol, ...] = ()
 
     def under(self, protocol: int) -> Link:
-        """The link as one of its protocols has it; the link itself where it has fewer."""
+        """The link under one of its protocols; the link itself if it has fewer."""
         if protocol >= len(self.protocols):
             return self
         launch, latency, share = self.protocols[protocol]
@@ -112,7 +112,7 @@ class Hardware:
         return next(link for link in self.links if one // link.ranks == other // link.ranks)
 
     def fans(self, ranks: Sequence[int]) -> tuple[int, ...]:
-        """How a group lies: for each level, the most parts that one of its units joins.
+        """The extent of a group: for each level, the most parts that one of its units joins.
 
         8 ranks on each of 4 machines are (8, 4). The product is the size of the group where all
         units are alike.

@@ -77,7 +77,7 @@ def _fields(fields: Mapping[str, object]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """A value in TOML's notation, which is that of JSON for what stands here."""
+    """A value in TOML's notation, which for these values is that of JSON."""
     if isinstance(value, Curve):
         value = [list(point) for point in value.points]
     return dumps(list(value) if isinstance(value, tuple) else value)

@@ -20,7 +20,7 @@ _ALONE = Training()
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """The layouts that were found, and what a training step takes with them."""
+    """The layouts that were found, and the time and memory of a training step with them."""
 
     parameters: Mapping[str, NdSbp]  # by name, those with a gradient
     inputs: Mapping[str, NdSbp]  # by name
@@ -48,7 +48,7 @@ def best_layouts(
     training: Training = _ALONE,
     table_size: int = TABLE_SIZE,
 ) -> LayoutChoice:
-    """The layouts that take the least time, of those that need at most `memory` bytes on a rank.
+    """The fastest layouts among those that need at most `memory` bytes on a rank.
 
     `program` is captured, of one micro-batch, without updates (`Compiled.captured`). Chosen are the
     layouts of its `parameters` with gradients (by name; None: of all), of its `inputs`, and of

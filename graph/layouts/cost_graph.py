@@ -25,7 +25,7 @@ _PAIRS = 160  # states of copies up to which two copies of a value may be kept
 
 @dataclass(frozen=True)
 class Freedom:
-    """Which layouts may be chosen, besides those of ops: with `axis` along that of a mesh alone.
+    """The layouts that may be chosen besides those of ops; with `axis`, only along that axis.
 
     `parameters` are those with a gradient, by name. Their gradients, or with `gradients` all, come
     as they are made, and are boxed to the layout of the parameter when all micro-batches are done.
@@ -40,7 +40,7 @@ class Freedom:
 
 @dataclass(frozen=True)
 class Training:
-    """What surrounds the program of a micro-batch in a training step."""
+    """The training step around the program of a micro-batch."""
 
     micro_batches: int = 1
     in_flight: int = 1  # micro-batches whose activations are held at a time
@@ -50,7 +50,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class _Maker:
-    """What makes a value: a node of the network, and the value's layout in each of its states.
+    """The producer of a value: a node of the network, and the value's layout in each of its states.
 
     `second` are the layouts of copies that are in the states, too.
     """
@@ -62,14 +62,14 @@ class _Maker:
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """What reads a value: a node of the network, and the layout that each of its states wants."""
+    """A reader of a value: a node of the network, and the layout required by each of its states."""
 
     node: int
     column: Column
 
 
 class CostGraph:
-    """A program's cost network, and what its states stand for."""
+    """A program's cost network, and the layouts that its states represent."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class CostGraph:
         return np.zeros(len(self.network.costs), np.intp)
 
     def stored(self, states: States) -> dict[int, Meta]:
-        """By number, how parameters, buffers and inputs are laid out."""
+        """By number, the layouts of parameters, buffers and inputs."""
         found = {number: maker.column[states[maker.node]] for number, maker in self.given.items()}
         return {number: meta for number, meta in found.items() if meta is not None}
 
     def apply(self, states: States) -> None:
-        """Lay the nodes and values of the flow out as the states say."""
+        """Set the layouts of nodes and values to those of the states."""
         self.flow.meta.update(self.stored(states))
         for node, forms, number in zip(self.flow.nodes, self.forms, self.nodes, strict=True):
             form = forms[states[number]]
@@ -134,7 +134,7 @@ class CostGraph:
             self._store(value, free and is_trained, self.training.kept if is_trained else None)
 
     def _store(self, value: Value, free: bool, kept: float | None = None) -> None:
-        """A node for a value that is given, with the copy that its readers share in its states.
+        """A node for a given value, whose states include the copy that its readers share.
 
         `kept` are the bytes that an optimizer keeps for each element of it; None without one.
         """
@@ -164,7 +164,7 @@ class CostGraph:
         return self.tables.table(("storing", id(first), id(second), kept), seconds)
 
     def _stored(self, first: Column, second: Column, kept: float | None) -> Costs:
-        """Bytes of what is given, of the optimizer's state and of copies."""
+        """Bytes of given values, of the optimizer's state and of copies."""
 
         def nbytes() -> Costs:
             states = [kept * local_elements(m) if kept and m else 0.0 for m in first]
@@ -208,7 +208,7 @@ class CostGraph:
         return self.tables.table(("forms", id(forms)), seconds)
 
     def _memory(self, node: Node, made: list[Column], states: int) -> Costs:
-        """Bytes of what the node makes that is kept: activations for backward, and gradients."""
+        """Bytes of the node's results that are kept: activations for backward, and gradients."""
         kept = [(self._saved.get(n, 0), column) for n, column in zip(node.makes, made, strict=True)]
 
         def nbytes() -> Costs:
@@ -218,7 +218,7 @@ class CostGraph:
         return self.tables.table(key, nbytes)
 
     def _column(self, forms: tuple[Form, ...], side: str, place: int) -> Column:
-        """Of each form, the layout of one input or output."""
+        """The layout of one input or output in each form."""
         key = id(forms), side, place
         if key not in self._columns:
             metas = [getattr(form, side)[place] for form in forms]
@@ -248,7 +248,7 @@ class CostGraph:
     # What is wanted.
 
     def _end(self) -> None:
-        """What must exist in some layout when the program ends."""
+        """The values that must exist in some layout when the program ends."""
         program, flow = self.program, self.flow
         wanted = [value for _, value in program.assigns]
         if not self.freedom.outputs:
@@ -272,7 +272,7 @@ class CostGraph:
                 readers.setdefault((near.recomputation, near.stage, False), []).append(reader)
 
     def _join(self, number: int) -> None:
-        """The edges between what makes a value and what reads it."""
+        """Add the edges between the producer of a value and its readers."""
         tables, times = self.tables, self.training.micro_batches
         saved = self._saved.get(number, 0)
         for readers in self._readers[number].values():
@@ -325,6 +325,6 @@ def _is_later(node: Node) -> bool:
 
 
 def _is_whole(column: Column) -> bool:
-    """Whether a value is whole on every rank for sure, so that no copy costs anything."""
+    """Whether a value is always whole on every rank, so that copies are free."""
     (meta, *others) = column
     return not others and (meta is None or all(sbp.is_broadcast for sbp in meta.nd_sbp))

@@ -15,7 +15,7 @@ States = NDArray[np.intp]  # of each node, its state
 
 
 class CostNetwork:
-    """What is to be minimized: a sum of costs of the nodes' states, and of pairs of them.
+    """The objective: a sum of costs of the nodes' states, and of pairs of states.
 
     Equal tables may be one array; they are then computed with once.
     """
@@ -78,7 +78,7 @@ class CostNetwork:
         return sum(float(memory[state]) for memory, state in pairs)
 
     def neighbors(self) -> list[list[tuple[int, Costs]]]:
-        """Of each node, the others with an edge, and the costs with its own states as rows."""
+        """The neighbors of each node, with the costs of the edges; its own states are the rows."""
         found: list[list[tuple[int, Costs]]] = [[] for _ in self.costs]
         for a, b, costs in self.edges:
             found[a].append((b, costs))
@@ -88,7 +88,7 @@ class CostNetwork:
 
 @dataclass(frozen=True)
 class Solution:
-    """A choice of states, its cost, and what no choice can be cheaper than."""
+    """A choice of states, its cost, and a lower bound of the cost of any choice."""
 
     states: States
     cost: float
@@ -97,7 +97,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How much the cost may be above the least, relative to it; 0 for what is the least."""
+        """The relative gap between the cost and the lower bound; 0 for an optimal choice."""
         return max(0.0, self.cost - self.lower_bound) / max(abs(self.cost), 1e-300)
 
 

@@ -12,7 +12,7 @@ _COMPARED_SIZE = 1 << 16  # entries of the largest tables that are compared with
 
 
 class CostTables:
-    """Arrays of costs, of which those of equal layers are one."""
+    """Arrays of costs, of which equal ones are stored once."""
 
     def __init__(self) -> None:
         self.arrays: list[Costs] = []
@@ -68,7 +68,7 @@ class CostTables:
         return self._make(("row", table), lambda: self.arrays[table][0])
 
     def differences(self, table: int) -> int:
-        """Of each pair of rows, the least that the first costs more than the second."""
+        """For each pair of rows, the least difference of the first and the second."""
 
         def least() -> Costs:
             array = self.arrays[table]

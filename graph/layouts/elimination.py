@@ -104,7 +104,7 @@ class Solver:
         return self.network.total(states) + price * self.network.used(states)
 
     def _descend(self, states: States, price: float, costs: Sequence[int]) -> States:
-        """Better states, each the best of a family, as long as there are some."""
+        """Improve the states family by family, as long as the cost decreases."""
         states = improved(self.network, states, price)
         least = self._total(states, price)
         families = self.network.families
@@ -208,7 +208,7 @@ class _Elimination:
         return order
 
     def _rank(self, node: int) -> tuple[float, float]:
-        """What nodes are ordered by.
+        """The key by which nodes are ordered.
 
         Those come first that join the fewest pairs of neighbors which no table joins yet; pairs
         with many states count more, nodes with many states less. Then those with a small table.

@@ -25,7 +25,7 @@ _EXACT_RANKS = 8  # of meshes where layouts that do not divide evenly are planne
 
 
 class LayoutCosts(Protocol):
-    """What the search minimizes, in seconds."""
+    """The cost functions of a search, in seconds."""
 
     def op(
         self, step: ProgramStep, inputs: Sequence[Meta | None], outputs: Sequence[Meta]
@@ -67,7 +67,7 @@ def local_elements(meta: Meta) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Boxing:
-    """A boxing on one placement, but for the size of the tensor.
+    """A boxing on one placement for a tensor of any size.
 
     Its plan depends on the shape by the bytes alone where all shards are equal, and not on which
     dims are split. So dims are named in the order of their use.
@@ -80,7 +80,7 @@ class Boxing:
     spare: bool  # whether there are others
 
     def metas(self, dtype: torch.dtype, factor: int = 1) -> tuple[Meta, Meta]:
-        """Both ends, of a tensor that all splits divide and `factor` times the smallest one."""
+        """The metas at both ends, of `factor` times the smallest tensor that all splits divide."""
         ranks = self.placement.num_ranks
         shape = [1] * self.dims + [ranks] * self.spare
         for old, new, parts in zip(self.src, self.dst, self.placement.shape, strict=True):
@@ -126,7 +126,7 @@ def boxing_time(src: Meta, dst: Meta) -> float:
 
 
 def _parts(nd_sbp: NdSbp, placement: Placement) -> dict[int, int]:
-    """By dim, into how many parts it is split."""
+    """The number of parts into which each dim is split."""
     parts: dict[int, int] = {}
     for sbp, ranks in zip(nd_sbp, placement.shape, strict=True):
         if sbp.is_split:
@@ -136,7 +136,7 @@ def _parts(nd_sbp: NdSbp, placement: Placement) -> dict[int, int]:
 
 @lru_cache(1 << 14)
 def _renamed(src: NdSbp, dst: NdSbp) -> tuple[NdSbp, NdSbp, int]:
-    """Two layouts whose splits are of dims 0, 1, ... in the order of their use, and how many."""
+    """Two layouts with dims renumbered in the order of their use, and the number of dims."""
     names: dict[Sbp, Sbp] = {}
     for sbp in (*src, *dst):
         if sbp.is_split and sbp not in names:

@@ -37,7 +37,7 @@ class LayoutTables:
         return self._columns.setdefault(found, found)
 
     def table(self, key: object, make: Callable[[], Sequence[float] | Costs]) -> Costs:
-        """The table that `make` gives, made once for a key."""
+        """The table that `make` returns, cached by key."""
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = np.array(make(), float)
@@ -64,7 +64,7 @@ class LayoutTables:
         return self._storages[meta]
 
     def boxing(self, made: Column, wanted: Column, times: int = 1) -> Costs:
-        """Seconds by the states of what makes a value (rows) and of what wants it."""
+        """Seconds by the states of the producer of a value (rows) and of its reader."""
 
         def seconds() -> Costs:
             starts, rows = _distinct(made)
@@ -123,7 +123,7 @@ class LayoutTables:
 
 
 def local_bytes(meta: Meta | None) -> int:
-    """Bytes of the largest shard; 0 for what is no value."""
+    """Bytes of the largest shard; 0 if there is no value."""
     return 0 if meta is None else local_elements(meta) * meta.dtype.itemsize
 
 

@@ -64,7 +64,7 @@ def solve_within(
 
 
 def _smallest(network: CostNetwork) -> States:
-    """The least memory; among equal states that which costs least by itself."""
+    """The states with the least memory, and among these the least cost."""
     pairs = zip(network.memory, network.costs, strict=True)
     return np.array([np.lexsort((costs, memory))[0] for memory, costs in pairs], np.intp)
 

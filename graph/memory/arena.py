@@ -29,7 +29,7 @@ Fit: TypeAlias = Literal["best", "first"]  # the smallest gap, or the lowest
 
 @dataclass(frozen=True)
 class Arena:
-    """Where each buffer lies: `offsets[i]` of `buffers[i]`. Sizes count aligned."""
+    """The offsets of buffers: `offsets[i]` of `buffers[i]`. Sizes are aligned."""
 
     buffers: tuple[Buffer, ...]
     offsets: tuple[int, ...]
@@ -65,7 +65,7 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 
 
 def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
-    """Offsets by the best of the greedy orders, improved with about so many more placements.
+    """Offsets by the best of the greedy orders, improved by about so many further placements.
 
     >>> print(plan([Buffer("x", 100, 0, 1), Buffer("y", 10, 1, 2), Buffer("z", 90, 2, 3)]))
     arena of 192 bytes for 3 buffers: 1.0000 x the lower bound of 192
@@ -116,13 +116,13 @@ class _Work:
         return int((offsets + self.size).max(initial=0))
 
     def crowd(self) -> Ints:
-        """The most aligned bytes that are there during each buffer's life."""
+        """The peak of aligned bytes during each buffer's life."""
         live = live_at(self.size, self.first, self.last, int(self.last.max()) + 1)
         spans = zip(self.first.tolist(), self.last.tolist(), strict=True)
         return np.array([live[first : last + 1].max() for first, last in spans], np.int64)
 
     def place(self, order: Ints, fit: Fit) -> Ints:
-        """Each buffer of `order` in a gap that holds it, else on top of all that it meets."""
+        """Place each buffer of `order` in a gap that fits, else above all that are live then."""
         offsets = np.zeros(len(self.size), np.int64)
         # What lies there already, by offset: start, end, first and last event.
         rows: Ints = np.empty((4, len(self.size)), np.int64)
@@ -143,7 +143,7 @@ class _Work:
 
 
 def _gap(starts: Ints, ends: Ints, size: int, fit: Fit) -> int:
-    """The start of a gap that holds `size`; `starts` go up, what lies there may overlap."""
+    """The start of a gap of `size`; `starts` ascend, and the placed buffers may overlap."""
     if not len(starts):
         return 0
     tops = np.maximum.accumulate(ends)
@@ -173,7 +173,7 @@ _ORDERS: tuple[tuple[Callable[[_Work], tuple[Ints, ...]], Fit], ...] = (
 
 
 def _improved(work: _Work, offsets: Ints, order: Ints, fit: Fit, bound: int, tries: int) -> Ints:
-    """Take the buffers that stand above the bound out, put them in again first, then the others.
+    """Remove the buffers above the bound, place them first, and then the others.
 
     A round may be worse than the one before, the best is kept. When nothing is won any more it
     starts again from an order by size with some (always the same) noise.

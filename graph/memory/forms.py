@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a shard lies in its storage."""
+    """The shape and strides of a shard in its storage."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -26,7 +26,7 @@ class Form:
 
     @property
     def was_row_major(self) -> bool:
-        """Whether it is in row-major order, or expanded from what is.
+        """Whether it is in row-major order, or expanded from such a tensor.
 
         >>> Form((2, 3, 4), (4, 0, 1)).was_row_major, Form((3, 4), (1, 3)).was_row_major
         (True, False)
@@ -40,7 +40,7 @@ class Form:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements lie side by side, in the order of some permutation of the dims.
+        """Whether the elements are contiguous in the order of some permutation of the dims.
 
         >>> Form((3, 4), (1, 3)).is_dense, Form((3, 4), (8, 1)).is_dense
         (True, False)

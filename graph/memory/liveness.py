@@ -13,7 +13,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class Event(NamedTuple):
-    """One piece of work: the buffers (key, bytes) that it makes, and those that it uses last.
+    """One unit of work: the buffers (key, bytes) that it allocates, and those that it uses last.
 
     During the work both are live.
     """

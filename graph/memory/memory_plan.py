@@ -49,7 +49,7 @@ class MemoryPlan:
 
     @cached_property
     def arena(self) -> Arena:
-        """Where each buffer of the call lies."""
+        """The offset of each buffer of the call."""
         with uncollected():
             return arena.plan(self.buffers)
 
@@ -60,7 +60,7 @@ class MemoryPlan:
 
     @cached_property
     def lower_bound(self) -> int:
-        """Bytes below which no arena can be: most aligned bytes that are live at once."""
+        """A lower bound of the arena: the most aligned bytes that are live at one time."""
         with uncollected():
             return arena.lower_bound(self.buffers)
 
@@ -71,7 +71,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Bytes of everything: persistent, inputs and the arena."""
+        """Total bytes: persistent, inputs and the arena."""
         return self.persistent + self.inputs + self.peak
 
     def __str__(self) -> str:

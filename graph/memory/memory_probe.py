@@ -30,7 +30,7 @@ class Probe:
         self._held: dict[int, dict[int, _Storage]] = {rank: {} for rank in ranks}
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """As the executable's own `run`."""
+        """As `run` of the executable."""
         self._executable.make_writable()
         program = self._executable.program
         for tensor, value in (
@@ -70,14 +70,14 @@ class Probe:
         return watched
 
     def look(self) -> None:
-        """Note what every rank holds now."""
+        """Record the bytes that every rank holds now."""
         for rank, held in self._held.items():
             for pointer in [p for p, storage in held.items() if not storage.there]:
                 del held[pointer]
             self.live[rank].append(sum(storage.nbytes for storage in held.values()))
 
     def note(self, shards: Sequence[Any], meta: Meta, outside: bool = False) -> None:
-        """Count what these shards lie in from now on; memory from `outside` counts nothing."""
+        """Count the storages of these shards from now on; memory from `outside` is not counted."""
         owned = (0,) if meta.placement is None else meta.placement.owned
         for rank, held in self._held.items():
             position = position_of(meta, rank)
@@ -108,7 +108,7 @@ class _Storage:
 
 
 def apart(shards: Sequence[Any]) -> tuple[Any, ...]:
-    """The same storages under tensors that only this value holds.
+    """The same storages by tensors that only this value refers to.
 
     In a virtual world boxing may hand one rank's tensor to another, which then lives longer.
     """

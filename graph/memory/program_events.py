@@ -17,7 +17,7 @@ Name: TypeAlias = tuple[int, Lane]  # of a value, and of the buffer that was mad
 
 
 class Work(NamedTuple):
-    """A step and the lane in which it runs: it uses the values of this lane.
+    """A step and its lane, whose values it uses.
 
     A step that reads from other lanes names one for each of its inputs. A step without outputs only
     keeps its inputs live until then.
@@ -64,7 +64,7 @@ def events_of(
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """What a block does, by the numbers of its lane's own values; other keys are as they are."""
+    """The events of a block, with the values of its lane by their numbers."""
 
     made: list[list[tuple[int, int]]]  # for each step the new buffers and their bytes
     used: list[tuple[int, int]]  # own buffers, and the last step that uses each
@@ -73,7 +73,7 @@ class _Template:
 
 
 class _Events:
-    """The buffers in which values lie, while steps are followed."""
+    """The buffers of values, while steps are followed."""
 
     def __init__(
         self, rank: int, shared: Iterable[Value], alone: AbstractSet[int], known: Known | None
@@ -209,7 +209,7 @@ class _Events:
             self._forms[name] = form
 
     def events(self, wanted: Iterable[tuple[Value, Lane]]) -> list[Event]:
-        """The events of all that was done; `wanted` values are there at the end."""
+        """All events; `wanted` values are live at the end."""
         kept = {self._home.get(self._name(value, lane)) for value, lane in wanted}
         freed: list[list[Name]] = [[] for _ in self._labels]
         for items in self._made:
@@ -238,7 +238,7 @@ def _entries(steps: Sequence[ProgramStep]) -> list[Value]:
 
 
 def call_events(program: Program, rank: int, known: Known | None = None) -> list[Event]:
-    """What a graph without stages does in one call: see `steps_with_async_boxing`."""
+    """The events of one call of a graph without stages; see `steps_with_async_boxing`."""
     return events_of(
         [Work(step) for step in steps_with_async_boxing(program)],
         rank,

@@ -22,7 +22,7 @@ from .storages import Known
 def stage_events(
     plan: StagePlan, rank: int, posted: bool = True, known: Known | None = None
 ) -> list[Event]:
-    """What a rank does in one call.
+    """The events of a rank in one call.
 
     A received value is live from the post of its receive or, without `posted`, from its use, as
     where one process has all ranks. A sent value is live until the send is started; messages that
@@ -33,7 +33,7 @@ def stage_events(
 
 @dataclass(frozen=True)
 class StageWork:
-    """What the events of the ranks of a stage are parts of."""
+    """The actions that the events of a stage's ranks belong to."""
 
     actions: tuple[tuple[Action, int, int], ...]  # with its first event, and the one after its last
     sums: dict[int, Value]  # by number of a sum over micro-batches, what is added up
@@ -90,7 +90,7 @@ class _Events:
         )
 
     def until_end(self) -> None:
-        """Note the work of all micro-batches."""
+        """Record the work of all micro-batches."""
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
         for step in (*staged.once, *staged.slices.steps):
@@ -176,7 +176,7 @@ class _Events:
             self._drop(taken, lane)
 
     def _end(self) -> list[tuple[Value, Lane]]:
-        """What is done once, after all; what stays."""
+        """Record the work after all micro-batches, and the values that stay."""
         end, program = self.staged.end, self.staged.program
         of: dict[int, tuple[Value, Lane]] = {}
         for value, total in zip(self.staged.sums, end.sums, strict=True):
@@ -207,11 +207,11 @@ class _Events:
         )
 
     def _lane(self, given: object, lane: Lane) -> Lane:
-        """The lane of what a step in this one reads."""
+        """The lane of a value that a step in this lane reads."""
         return None if type(given) is Value and given.number in self.common else lane
 
 
 @cache
 def _elsewhere(name: str) -> ProgramStep:
-    """A step in whose place a rank does nothing."""
+    """A placeholder for a step that a rank does not run."""
     return planned(name, ())

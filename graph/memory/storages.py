@@ -37,7 +37,7 @@ _UNTRACED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One output of a step: its form and where it lies.
+    """One output of a step: its form and its storage.
 
     `source` is the input (>= 0) whose storage it shares, or -1 for new memory; outputs of one step
     with the same `group` share that, which has `nbytes`.
@@ -50,12 +50,12 @@ class Made:
 
 
 def position_of(meta: Meta, rank: int) -> int | None:
-    """The rank's place in the flattened mesh; 0 for local tensors, None where it has no shard."""
+    """The rank's position in the flattened mesh; 0 for local tensors, None if it has no shard."""
     return 0 if meta.placement is None else meta.placement.position.get(rank)
 
 
 def whole(meta: Meta, position: int) -> Form:
-    """A shard in row-major order, in memory of its own."""
+    """A shard in row-major order, in new memory."""
     shape = tuple(meta.local_shape(position))
     return Form(shape, row_major(shape))
 
@@ -76,7 +76,7 @@ def _joined(parts: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
 
 
 class _Followed(Local):
-    """A rank as meta tensors can follow it: with torch's references, whatever its device."""
+    """A rank whose kernels run on meta tensors: torch's references, whatever its device."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ class Storages:
         self._of_step: dict[Any, tuple[Made | None, ...]] = {}  # by identity: it runs many times
 
     def made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
-        """For each output of the step where it lies, None if this rank has no shard of it.
+        """The storage of each output of the step, None if this rank has no shard of it.
 
         `forms` are those of the step's inputs; None for numbers and where the rank has no shard.
         """
@@ -152,7 +152,7 @@ class Storages:
         return found
 
     def _kind(self, meta: Meta) -> Hashable:
-        """What two metas have in common that differ in their ranks alone."""
+        """A key that is equal for metas that differ only in their ranks."""
         found = self._kinds.get(meta)
         if found is None:
             form = meta.shape, meta.dtype, meta.nd_sbp
@@ -202,7 +202,7 @@ class Storages:
         return tuple(found)
 
     def _boxed(self, step: ProgramStep, form: Form | None, position: int | None) -> Made | None:
-        """As a launched rank does it; its shard may be a part of the one it held before."""
+        """The storage after boxing on a launched rank, which may be a part of the one before."""
         if position is None:
             return None
         given, (value,) = step.source, step.outputs
@@ -222,7 +222,7 @@ class Storages:
 
 
 def _kept(step: BoxingStep, rank: int) -> Any:
-    """The cut of its own shard that a rank has after a boxing step; None for new memory."""
+    """The cut of its own shard that a rank keeps in a boxing step; None for new memory."""
     if rank not in step.ranks:
         return None
     if isinstance(step, LocalStep):
@@ -283,7 +283,7 @@ def _copied(meta: Meta, form: Form | None) -> Made | None:
 def _plain(
     step: ProgramStep, positions: Sequence[int | None], forms: Sequence[Form | None]
 ) -> tuple[Made | None, ...]:
-    """Each output in row-major order in memory of its own, or in the first input's if it may be."""
+    """Each output in row-major order, in new memory or, if it aliases, in the first input's."""
     found = [
         None if position is None else _new(value.meta, position, group)
         for group, (value, position) in enumerate(zip(step.outputs, positions, strict=True))

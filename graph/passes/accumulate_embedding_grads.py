@@ -34,7 +34,7 @@ _ADD = AddEmbeddingGrad()
 
 
 def accumulate_embedding_grads(program: Program) -> Program:
-    """The program in which gradients of embeddings are added to what they alone are added to.
+    """The program in which gradients of embeddings are added in place to their only addend.
 
     Where Triton does the work. The sum of a row is rounded before it is added, as in an addition of
     its own, so no bit changes.
@@ -56,7 +56,7 @@ def accumulate_embedding_grads(program: Program) -> Program:
 def _addends(
     step: ProgramStep, makers: dict[int, ProgramStep], used: Counter[int]
 ) -> tuple[Value, ProgramStep] | None:
-    """The two that a step adds, whose memory may be written, and what makes the second of them."""
+    """The two addends of a step, whose memory may be written, and the producer of the second."""
     values = [*step.reads()]
     if step.name != "add" or step.attrs or len(values) != 2 or len(step.inputs) != 2:
         return None

@@ -44,19 +44,19 @@ class Accumulate(Accumulating):
 
 @lru_cache
 def _accumulating(product: MatrixOp) -> Accumulate:
-    """The op of a product; one for each, which tells steps that are alike."""
+    """The op of a product, one object for each product, by which equal steps are recognized."""
     return Accumulate(product)
 
 
 def gradients(program: Program) -> list[Value]:
-    """What micro-batches without stages add up."""
+    """The values that micro-batches without stages add up."""
     return [value for _, value in program.gradients]
 
 
 def accumulate_products(
     program: Program, added: Callable[[Program], Sequence[Value]] = gradients
 ) -> Program:
-    """The program of a micro-batch whose products add to what is `added` up over micro-batches.
+    """The program of a micro-batch whose products add to the values that are `added` up.
 
     Where Triton does the work, and for values that are a product, or a sum of several, perhaps
     in another dtype, which are not read before they are added. The sum has the products as they
@@ -90,7 +90,7 @@ def accumulate_products(
 
 
 def begun(program: Program, steps: Sequence[ProgramStep]) -> Sequence[ProgramStep]:
-    """Steps of a micro-batch as the first one does them, which has no sums to add to."""
+    """The steps for the first micro-batch, which has no sums to add to."""
     carried = {value.number for value, _ in program.carried}
     begin = [step.place is not None and step.place.number in carried for step in steps]
     if not any(begin):
@@ -106,7 +106,7 @@ def _begun(step: ProgramStep) -> ProgramStep:
 
 
 def _tree(gradient: Value, makers: dict[int, ProgramStep], used: Counter[int]) -> list[ProgramStep]:
-    """The products that a gradient is the sum of, with the casts and additions between them.
+    """The products whose sum a gradient is, with the casts and additions between them.
 
     Empty if it is anything else, or if one of the values is of use elsewhere.
     """
@@ -130,7 +130,7 @@ def _alike(meta: Meta, gradient: Meta) -> bool:
 
 
 def _is_real(meta: Meta) -> bool:
-    """Whether Triton has products of the dtype that end in another dtype."""
+    """Whether Triton has products of this dtype with results in another dtype."""
     return meta.dtype.is_floating_point and meta.dtype.itemsize > 1
 
 

@@ -10,7 +10,7 @@ from .pass_utils import box, is_boxing, same_bits, time, together, uses
 
 
 def merge_boxings(program: Program, exact: bool = True) -> Program:
-    """The program in which boxings start from where their value came from, where that saves time.
+    """The program in which boxings start from the source of an earlier one, where that saves time.
 
     A value that is boxed back to an earlier layout is replaced by the earlier value. A layout in
     between that has other uses stays, and its time counts as spent. Unused steps are left to
@@ -59,7 +59,7 @@ class _BoxingMerger:
         return replace(box(best, made, step), asked=step.asked)
 
     def _starts(self, step: ProgramStep) -> Iterator[tuple[Value, float]]:
-        """What the value was boxed from, and so on, with the time of steps not needed then."""
+        """The values that it was boxed from, in turn, with the time of steps that become unused."""
         value, saved, only = step.source, 0.0, True
         way = [step.outputs[0].meta, value.meta]
         while True:
@@ -77,13 +77,13 @@ class _BoxingMerger:
                 yield value, saved
 
     def _stays(self, start: Value, value: Value, step: ProgramStep) -> bool:
-        """Whether nothing crosses between stages, where the program is cut."""
+        """Whether the boxing does not cross between stages, where the program is cut."""
         maker = self.makers.get(start.number)
         here = start.meta.placement is value.meta.placement
         return here and (maker is None or maker.stage == step.stage)
 
     def _unused(self, value: Value) -> None:
-        """Count one use less, and those of boxings that nothing needs any more."""
+        """Remove one use, and those of boxings that are no longer needed."""
         self.uses[value.number] -= 1
         maker = self.makers.get(value.number)
         if not self.uses[value.number] and maker is not None and is_boxing(maker):

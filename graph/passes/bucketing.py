@@ -95,7 +95,7 @@ def _reducible(variable: Meta, grad: Meta) -> bool:
 
 
 def _buckets(entries: list[_Entry]) -> list[list[_Entry]]:
-    """Gradients of one layout, in the order in which they are made, in buckets of a good size."""
+    """Gradients of one layout, in the order in which they are made, in buckets of limited size."""
     alike: dict[object, list[_Entry]] = {}
     for entry in entries:
         _, variable, grad = entry

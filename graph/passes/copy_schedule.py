@@ -42,7 +42,7 @@ class Turns:
 
 
 def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns]:
-    """When copies take their turns, by the seconds of each step.
+    """Schedule copies, given the seconds of each step.
 
     >>> schedule([1.0] * 8, [Copy(last=0, needed=7, seconds=2.0, turn=4)])
     [Turns(released=3, fetched=5)]
@@ -56,7 +56,7 @@ def schedule(steps: Sequence[float], copies: Sequence[Copy]) -> list[Turns]:
 
 
 def _done(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
-    """For each copy to the host the first step when it is done, and had to be."""
+    """For each copy to the host, the first step at which it is done, and must be."""
     found, few = [0] * len(copies), [0] * len(copies)
     order = sorted(range(len(copies)), key=lambda at: copies[at].last)
     free = 0.0
@@ -74,7 +74,7 @@ def _done(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
 
 
 def _begun(begins: Sequence[float], copies: Sequence[Copy]) -> list[int]:
-    """For each copy back the last step when it can begin and be there in time."""
+    """For each copy back, the last step at which it can begin to arrive in time."""
     found, few = [0] * len(copies), [0] * len(copies)
     order = sorted(range(len(copies)), key=lambda at: copies[at].needed)
     due = begins[-1]
@@ -111,7 +111,7 @@ def copy_seconds(meta: Meta) -> float:
 
 
 def _machine(meta: Meta) -> Machine:
-    """The constants of a value's device; what has no data is planned for a GPU."""
+    """The constants of a value's device; values without data are planned for a GPU."""
     return machine("cpu" if meta.device_type == "cpu" else "cuda")
 
 

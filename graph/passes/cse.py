@@ -29,14 +29,14 @@ def eliminate_common(program: Program) -> Program:
 
 
 def work_of(step: ProgramStep, draws: Mapping[Draw, object] = MappingProxyType({})) -> object:
-    """What is equal for steps that do the same, and draw the same numbers as `draws` tells."""
+    """A key that is equal for steps that do the same, and draw the same numbers by `draws`."""
     inputs = tuple([v.number if type(v) is Value else _argument(v, draws) for v in step.inputs])
     attrs = tuple([_argument(each, draws) for each in step.attrs])
     return step.origin, step.stage, inputs, attrs, step.output_metas
 
 
 def _argument(value: object, draws: Mapping[Draw, object]) -> object:
-    """What tells arguments apart: 1, 1.0 and True are equal but not the same, nor 0.0 and -0.0."""
+    """The key of an argument: 1, 1.0 and True are equal but not the same, as are 0.0 and -0.0."""
     if type(value) is tuple or (draws and isinstance(value, tuple)):
         return type(value), tuple([_argument(each, draws) for each in value])
     if type(value) is Draw:

@@ -54,7 +54,7 @@ class _Pass:
 
 
 class _Search:
-    """Looks for the first reduction of a program that is better put off."""
+    """Finds the first reduction of a program that should be delayed."""
 
     def __init__(self, program: Program, exact: bool) -> None:
         self.program = program
@@ -66,7 +66,7 @@ class _Search:
             self.readers.update((value.number, index) for value in step.reads())
 
     def first(self, begin: int) -> tuple[int, list[_Pass]] | None:
-        """The index of the reduction, from `begin` on, and the steps that it is put off past."""
+        """The index of the reduction, from `begin` on, and the steps past which it is delayed."""
         for index, step in enumerate(self.program.steps[begin:], begin):
             if not is_boxing(step):
                 continue
@@ -81,7 +81,7 @@ class _Search:
         return None
 
     def _best(self, step: ProgramStep, axis: int) -> list[_Pass]:
-        """The steps to go past for the least time; none where it is best to reduce at once."""
+        """The steps past which the reduction takes the least time; none if it should stay."""
         start, (made,) = step.source, step.outputs
         now = {made.number: start}
         least, bytes_now = _cost(start.meta, made.meta)
@@ -108,7 +108,7 @@ class _Search:
     def _pass(
         self, index: int, step: ProgramStep, now: dict[int, Value], axis: int
     ) -> _Pass | None:
-        """The step with partial output along the axis, or None where no signature has that."""
+        """The step with partial output along the axis; None if no signature has that."""
         op = step.op
         plain = all(type(v) in (Value, *_NUMBERS) for v in step.inputs)
         if op is None or not plain or len(step.outputs) != 1 or not step.repeatable:
@@ -139,7 +139,7 @@ class _Search:
     def _laid(
         self, index: int, op: Op, now: dict[int, Value], new: Sequence[Meta | None], made: Meta
     ) -> _Pass | None:
-        """The step on inputs in these layouts; None where they are not to be had."""
+        """The step on inputs in these layouts; None if these are not available."""
         step = self.program.steps[index]
         inputs: list[tuple[Value, Meta] | None] = []
         extra, moved = 0.0, 0
@@ -162,7 +162,7 @@ class _Search:
         return _Pass(index, tuple(inputs), made, extra, moved)
 
     def _boxed(self, value: Value, target: Meta) -> tuple[Value, float, int]:
-        """What to box another input from, with the seconds and bytes beyond those that it took."""
+        """The source to box another input from, with the additional seconds and bytes."""
         seconds, count = _cost(value.meta, target)
         maker = self.makers.get(value.number)
         if maker is None or not is_boxing(maker) or value.meta is target:
@@ -189,7 +189,7 @@ def _keeps_elements(op: Op, step: ProgramStep) -> bool:
 
 
 def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
-    """The program with the reduction put off; what is then unused is still there."""
+    """The program with the reduction delayed; unused steps are still in it."""
     numbers = program.free_numbers()
     reduction = program.steps[at]
     partial: dict[int, Value] = {reduction.outputs[0].number: reduction.source}

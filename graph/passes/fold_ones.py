@@ -6,7 +6,7 @@ from ..ir import Program, ProgramStep, Value
 
 
 def fold_ones(program: Program) -> Program:
-    """The program without products with a constant 1 that is made for them; no bit changes.
+    """The program without products with a constant 1; no bit changes.
 
     Products that build() returns stay, and those with what is no step's own memory.
     """
@@ -25,7 +25,7 @@ def fold_ones(program: Program) -> Program:
 
 
 def _factor(step: ProgramStep, makers: dict[int, ProgramStep]) -> Value | None:
-    """What the step only multiplies by one."""
+    """The factor that the step only multiplies by one."""
     if step.name != "mul" or step.attrs or len(step.inputs) != 2:
         return None
     a, b = step.inputs

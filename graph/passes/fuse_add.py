@@ -29,7 +29,7 @@ _FUSED = {"mm": _NN, "matmul": _NN, "mm_nt": _NT, "linear": _NT, "mm_tn": _TN}
 
 
 def fuse_add(program: Program) -> Program:
-    """The program with one step for a matrix product and the addition that alone uses it.
+    """The program with one step for a matrix product and the addition that is its only user.
 
     Results may differ in the last digits: the sum is rounded once instead of twice.
     """
@@ -50,7 +50,7 @@ def fuse_add(program: Program) -> Program:
 def _product(
     step: ProgramStep, makers: dict[int, ProgramStep], used: Counter[int]
 ) -> tuple[Value, ProgramStep] | None:
-    """What else the step adds, and the product that it adds it to, if it does only that."""
+    """The other addend and the product, if the step only adds the two."""
     if step.name != "add" or step.attrs or len(step.inputs) != 2:
         return None
     a, b = step.inputs

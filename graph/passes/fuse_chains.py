@@ -40,7 +40,7 @@ class Fused(Op):
 
 
 class FusedReduction(Fused):
-    """A reduction of a chain's output, and (where it is `kept`) the output itself."""
+    """A reduction of a chain's output, and the output itself if it is `kept`."""
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         last = self.steps[-1]
@@ -63,7 +63,7 @@ class FusedReduction(Fused):
 
 
 class FusedEpilogue(Fused):
-    """A chain on a matrix product, and (where it is `kept`) the product."""
+    """A chain on a matrix product, and the product if it is `kept`."""
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         product = self.steps[0]
@@ -127,7 +127,7 @@ def _with_note(groups: Groups, index: int, step: ProgramStep) -> ProgramStep:
 
 
 def _fused(groups: Groups, group: Group) -> ProgramStep:
-    """The step that does what a group does."""
+    """The fused step of a group."""
     steps = tuple([groups.steps[member] for member in group.members])
     inputs, outputs = groups.inputs(group), groups.outputs(group)
     if group.product is not None:
@@ -168,7 +168,7 @@ def _with_epilogue(
 
 
 def fused_step(op: Fused, inputs: Sequence[object], outputs: tuple[Value, ...]) -> ProgramStep:
-    """The step of an op that stands for several."""
+    """The step of an op that replaces several."""
     last = op.steps[-1]
     metas = tuple([v.meta if type(v) is Value else None for v in inputs])
     run = run_of(op, metas, tuple([v.meta for v in outputs]), ())

@@ -19,7 +19,7 @@ from .pass_utils import same_segment, uses
 
 
 class FusedSums(Fused):
-    """The sums over channels of a chain's output, and (where it is `kept`) the output itself."""
+    """The sums over channels of a chain's output, and the output itself if it is `kept`."""
 
     def __init__(self, made: ChannelChain, steps: tuple[ProgramStep, ...]) -> None:
         self.made = made
@@ -32,7 +32,7 @@ class FusedSums(Fused):
 
 
 def fuse_channel_sums(program: Program) -> Program:
-    """The program with one step for each two sums and the pointwise step that makes the summed."""
+    """The program with one step for each pair of sums and the pointwise step before it."""
     makers, used = program.makers(), uses(program)
     index = {step: at for at, step in enumerate(program.steps)}
     fused: dict[ProgramStep, ProgramStep] = {}  # by the pointwise step
@@ -61,7 +61,7 @@ def _may_join(maker: ProgramStep, sums: ProgramStep) -> bool:
 
 
 def _fused(maker: ProgramStep, sums: ProgramStep, kept: bool) -> ProgramStep | None:
-    """The step that does what both do, or None where that reads too much or what lies otherwise."""
+    """The fused step; None if it would read too much, or tensors with other strides."""
     dy, x, mean, rstd = sums.reads()
     tensors: dict[int, Value] = {}
     vectors: dict[int, Value] = {}

@@ -19,7 +19,7 @@ from .pass_utils import uses
 
 
 class FusedDropout(Fused):
-    """A chain on what dropout gives; the last input is the draw."""
+    """A chain on the result of dropout; the last input is the draw."""
 
     def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...]) -> None:
         super().__init__(chain, steps)
@@ -41,7 +41,7 @@ class FusedDropout(Fused):
 
 
 def fuse_dropout(program: Program) -> Program:
-    """The program with one step for each dropout and the pointwise step that alone reads it."""
+    """The program with one step for each dropout and the pointwise step that is its only reader."""
     used = uses(program)
     dropped = {step.outputs[0].number: step for step in program.steps if _drops(step, used)}
     gone: set[ProgramStep] = set()
@@ -63,7 +63,7 @@ def _drops(step: ProgramStep, used: dict[int, int]) -> bool:
 
 
 def _follows(step: ProgramStep, dropout: ProgramStep) -> bool:
-    """Whether a step is pointwise work on what dropout gives, with one result."""
+    """Whether a step is pointwise work on the result of dropout, with one result."""
     extra = {value.number for value in step.reads()} - {dropout.outputs[0].number}
     few = len(extra) <= MAX_EXTRA and len(step.outputs) == 1
     return few and may_join(step, dropout, dropout.outputs[0].meta)

@@ -93,7 +93,7 @@ class _Order:
         return first if len(read) <= MAX_EXTRA and not read & others else None
 
     def may_wait(self, before: ProgramStep, norm: ProgramStep, last: ProgramStep) -> bool:
-        """Whether what makes a norm's first input can run where `last` does."""
+        """Whether the producer of a norm's first input can run in place of `last`."""
         (made,) = before.outputs
         others = [step for step in self.readers[made.number] if step is not norm]
         others = [step for step in others if step is not last]
@@ -128,7 +128,7 @@ def _lies_like(meta: Meta, like: Meta) -> bool:
 def _fused(
     order: _Order, before: ProgramStep | None, norm: ProgramStep, after: ProgramStep | None
 ) -> ProgramStep:
-    """The step that does what these do."""
+    """The fused step."""
     given, result, parts = norm.inputs[0], norm.outputs[0], (before, norm, after)
     assert type(given) is Value
     first = [given] if before is None else _read(before)

@@ -27,7 +27,7 @@ MAX_TENSORS = 12  # inputs and outputs of one kernel: each needs registers for i
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Steps (by index) that run at the place of the last of them.
+    """Steps, by index, that run in place of the last of them.
 
     It is open until a step outside reads one of its values: that step must not wait.
     """
@@ -104,7 +104,7 @@ class Groups:
         }
 
     def _goes_to_norm(self, group: Group, norms: dict[int, ProgramStep]) -> bool:
-        """Whether the steps are better done by the kernel of the norm that reads their result.
+        """Whether the steps should be fused with the norm that reads their result.
 
         The product is then written and read, and the result is only written. Where the product is
         at most half as wide, this moves no more bytes; and a norm's kernel moves memory while it
@@ -124,7 +124,7 @@ class Groups:
         return alike and few and 2 * product.meta.dtype.itemsize <= result.dtype.itemsize
 
     def outputs(self, group: Group) -> list[Value]:
-        """The values that steps outside or the end of the program want."""
+        """The values that steps outside the group or the end of the program need."""
         inside = Counter(v.number for index in group.indices for v in self.steps[index].reads())
         head = [] if group.product is None else [group.product]
         made = [self.steps[index].outputs[0] for index in (*head, *group.members)]
@@ -216,7 +216,7 @@ class Groups:
         return ""
 
     def _reduces(self, index: int, step: ProgramStep) -> bool:
-        """Whether a reduction is done with the steps that make what it reduces.
+        """Whether a reduction is fused with the steps that make its input.
 
         It moves up to them. Steps whose values are wanted elsewhere too stay a group without it;
         but the value that is reduced may be wanted, it is written on the way.
@@ -256,7 +256,7 @@ class Groups:
 
 
 def _joint(combined: Sequence[Group], index: int) -> Group:
-    """The group of these and one step more."""
+    """The group of these and one more step."""
     members = sorted([*(m for each in combined for m in each.members), index])
     products = [each.product for each in combined if each.product is not None]
     return Group(members, product=products[0] if products else None)
@@ -284,7 +284,7 @@ def is_norm(step: ProgramStep) -> bool:
 
 
 def _first(norm: ProgramStep) -> Value:
-    """What a norm normalizes; for its gradient, that of the result."""
+    """The input that a norm normalizes; for its gradient, the gradient of the result."""
     first = norm.inputs[0]
     assert type(first) is Value
     return first
@@ -295,7 +295,7 @@ def _widens(step: ProgramStep) -> bool:
 
 
 def lies_alike(a: Meta, b: Meta) -> bool:
-    """Whether every rank's shards of two values have one shape."""
+    """Whether the shards of two values have the same shape on every rank."""
     if a.shape != b.shape or a.placement is not b.placement or a.device != b.device:
         return False
     return all(

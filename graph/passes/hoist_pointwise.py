@@ -59,7 +59,7 @@ def _ends_of_runs(steps: Sequence[ProgramStep], fusible: Sequence[bool]) -> list
 
 
 def _readers(program: Program) -> dict[int, set[int]]:
-    """By the number of a value, the places where it is read."""
+    """By the number of a value, the indices of the steps that read it."""
     found: dict[int, set[int]] = defaultdict(set)
     for at, step in enumerate(program.steps):
         for value in step.reads():
@@ -73,7 +73,7 @@ def _readers(program: Program) -> dict[int, set[int]]:
 def _saves(
     steps: Sequence[ProgramStep], readers: dict[int, set[int]], start: int, moved: Sequence[int]
 ) -> bool:
-    """Whether steps that move behind another use up no less than what they make for others."""
+    """Whether steps that move behind another free at least as much as they allocate for others."""
     inside = set(moved)
     own = {value.number: value for at in moved for value in steps[at].outputs}
     read = {value.number: value for at in moved for value in steps[at].reads()}

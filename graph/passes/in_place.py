@@ -44,7 +44,7 @@ class _Storage:
 
 @dataclass(slots=True)
 class _Memory:
-    """Which values may share memory, and until when that is needed."""
+    """The values that may share memory, and their lifetimes."""
 
     steps: Sequence[ProgramStep]
     kept: set[int]  # the numbers of what is needed after them

@@ -75,7 +75,7 @@ def _parts(cat: ProgramStep, makers: dict[int, ProgramStep]) -> tuple[ProgramSte
 def _behind(
     step: ProgramStep | None, name: str, makers: dict[int, ProgramStep]
 ) -> ProgramStep | None:
-    """What makes the input of a step, if it has that name."""
+    """The producer of a step's input, if it has that name."""
     return makers.get(step.source.number) if step is not None and step.name == name else None
 
 

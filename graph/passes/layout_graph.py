@@ -44,7 +44,7 @@ class Node:
 
     @property
     def wanted(self) -> tuple[Meta | None, ...]:
-        """The layouts in which it wants what it reads."""
+        """The layouts in which it requires its inputs."""
         return self.form.outputs if self.is_move else self.form.inputs
 
 
@@ -70,7 +70,7 @@ class LayoutGraph:
             self._add(step)
 
     def root(self, value: Value) -> int:
-        """The number of the value that this one is, but for its layout."""
+        """The number of the value that this one is a layout of."""
         return self._roots.get(value.number, value.number)
 
     def near(self, value: Value) -> ProgramStep | None:
@@ -104,7 +104,7 @@ class LayoutGraph:
         return step.op is not None and bool(metas) and metas[0].placement is not None
 
     def lay(self, node: Node, form: Form) -> None:
-        """Lay the node out in another form."""
+        """Set the form of the node."""
         node.form = form
         for number, meta in zip(node.makes, form.outputs, strict=True):
             self.meta[number] = meta

@@ -84,7 +84,7 @@ def modeled_time(program: Program) -> float:
 
 
 class _ProgramWriter:
-    """Writes a flow down as a program, with the boxings that it needs."""
+    """Writes a layout graph as a program, with the boxings that it needs."""
 
     def __init__(self, flow: LayoutGraph, chosen: AbstractSet[int] = frozenset()) -> None:
         self.flow = flow
@@ -118,7 +118,7 @@ class _ProgramWriter:
         return variable if meta is value.meta else replace(variable, value=value.laid(meta))
 
     def _gradient(self, variable: Variable, value: Value) -> Value:
-        """A gradient as it is wanted, or of what is stored as was best, as it was made."""
+        """A gradient in the wanted layout; as it was made, if the parameter's layout was chosen."""
         if variable.value.number in self.chosen:
             return self.values[self.flow.root(value)]
         return self._end(value)
@@ -145,7 +145,7 @@ class _ProgramWriter:
         self.values.update((value.number, value) for value in outputs)
 
     def _in(self, number: int, meta: Meta, near: ProgramStep) -> Value:
-        """The value in this layout, boxed now if no step before has done it."""
+        """The value in this layout, boxed here unless an earlier step has done so."""
         value = self.values[number]
         if value.meta is meta:
             return value

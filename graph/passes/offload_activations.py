@@ -167,7 +167,7 @@ class _Activations:
         return found[::-1]
 
     def _keep(self, values: Iterable[Value]) -> None:
-        """Let values, and what they are views of, stay on the device."""
+        """Keep values, and the bases of views, on the device."""
         for value in values:
             if value.number in self._of:
                 self._of[value.number].stays = True
@@ -194,7 +194,7 @@ class _Activations:
                     base.views.append(step)
 
     def _begin(self, place: int, step: ProgramStep) -> None:
-        """Note what a step makes in memory of its own, if it is an activation."""
+        """Add the activations that a step makes in new memory."""
         if self._run.backward[place] or not step.offloaded:
             return
         for value, offloaded in zip(step.outputs, step.offloaded, strict=True):

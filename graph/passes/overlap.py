@@ -46,7 +46,7 @@ def _held(meta: Meta) -> int:
 def _append(
     found: list[ProgramStep], step: ProgramStep, early: dict[int, list[ProgramStep]]
 ) -> None:
-    """Append a step, and behind it what begins when it is done."""
+    """Append a step, and the boxings that can begin when it is done."""
     left = [step]
     while left:
         step = left.pop()

@@ -44,7 +44,7 @@ def box(value: Value, made: Value, near: ProgramStep) -> ProgramStep:
 def run_of(
     op: Op, inputs: tuple[Meta | None, ...], outputs: tuple[Meta, ...], attrs: tuple[object, ...]
 ) -> Run:
-    """What a step runs whose work is an op on shards of values with these metas."""
+    """The function that runs an op on shards of values with these metas."""
     return runner(op, inputs, outputs, attrs, outputs[0].placement)[0]
 
 
@@ -84,7 +84,7 @@ def received(src: Meta, dst: Meta) -> int:
 
 
 def same_bits(*metas: Meta) -> bool:
-    """Whether boxing through these layouts gives the same bits as boxing directly to the last.
+    """Whether boxing through these layouts gives the bits of boxing directly to the last one.
 
     Splits and copies always do. Sums along one axis are in rank order in every boxing, but with
     NCCL; along several, or between placements, the order depends on the way. A zero added to -0.0

@@ -35,7 +35,7 @@ def recompute_slopes(program: Program) -> Program:
 
 @dataclass(slots=True)
 class _Slopes:
-    """The steps that make an activation's gradient, and what those that read it become."""
+    """The steps that make an activation's gradient, and the replacements of its readers."""
 
     program: Program
     gone: set[ProgramStep] = field(default_factory=set)
@@ -54,7 +54,7 @@ class _Slopes:
         self._wanted = frozenset(value.number for value in self.program.wanted())
 
     def add(self, sums: ProgramStep) -> None:
-        """Note what becomes of the gradient that a step sums, if all that read it read x."""
+        """Replace the readers of the gradient that a step sums, if all of them read x."""
         slope, x, mean = list(sums.reads())[:3]
         maker = self._makers.get(slope.number)
         if maker is None or slope.number in self._wanted or not _is_fusible(maker, sums):
@@ -87,7 +87,7 @@ class _Slopes:
     def _behind(
         self, value: Value, x: Value, mean: Value, like: ProgramStep
     ) -> tuple[ProgramStep, ...] | None:
-        """The steps of forward that make a value from x and vectors of channels, if there are."""
+        """The steps of forward that make a value from x and vectors of channels, if any."""
         if value is x or lies_alike(value.meta, mean.meta):
             return ()
         maker = self._makers.get(value.number)

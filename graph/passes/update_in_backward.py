@@ -18,7 +18,7 @@ _END = sys.maxsize  # after all steps
 
 
 def turns(program: Program) -> dict[int, int]:
-    """By the number of each gradient, the turn in which it is used: those made first, first.
+    """By the number of each gradient, its position in the order of use: first made, first used.
 
     The gradients of a turn are made one after another. Turns begin at equal parts of all bytes.
     """
@@ -34,7 +34,7 @@ def turns(program: Program) -> dict[int, int]:
 
 
 def update_in_backward(program: Program) -> Program:
-    """The program with each step of the update that writes as early as what it touches allows.
+    """The program with each writing step of the update as early as its dependencies allow.
 
     Where ranks send each other a gradient, its update waits until the next one is about to be sent,
     so that it travels meanwhile. Other steps of the update, and those that only view gradients for
@@ -67,7 +67,7 @@ def _moving(program: Program) -> dict[int, ProgramStep]:
 
 
 class _Order:
-    """After which of the steps that stay in turn, by their indices, others can be done."""
+    """The indices of the steps that stay after which moved steps can run."""
 
     def __init__(self, steps: Iterable[ProgramStep]) -> None:
         self._ready: dict[int, int] = {}  # by the number of a value
@@ -127,7 +127,7 @@ class _Order:
         return {root for number, own in alone for root in self._roots.get(number, own)}
 
     def _note(self, step: ProgramStep, place: int) -> None:
-        """What a step makes, or writes, is there after this place."""
+        """Record that the results and writes of a step are available after this index."""
         shared = self._roots_of(step.reads()) if step.aliases else set()
         sent = step.start is not None
         sent |= step.aliases and any(value.number in self._sent for value in step.reads())
@@ -141,6 +141,6 @@ class _Order:
             self._written[root] = place
 
     def _use(self, step: ProgramStep, place: int) -> None:
-        """A step reads what it reads after this place."""
+        """Record that a step reads its inputs after this index."""
         for root in self._roots_of(step.reads()):
             self._used[root] = max(self._used.get(root, -1), place)

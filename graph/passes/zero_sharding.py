@@ -109,7 +109,7 @@ class _ParameterGatherer:
         return (step.aliases or step.name == "cast") and len(step.outputs) == 1
 
     def _for(self, value: Value, user: ProgramStep | None, group: object) -> Value:
-        """What stands for a value in a group of steps, made now if it is not there yet."""
+        """The replacement of a value in a group of steps, made here if it does not exist yet."""
         shards, view = self.shards.get(value.number), self.views.get(value.number)
         if shards is None and view is None:
             return value
@@ -127,12 +127,12 @@ class _ParameterGatherer:
         return self.made[key]
 
     def _reading(self, step: ProgramStep, user: ProgramStep | None, group: object) -> ProgramStep:
-        """The step on what stands for its inputs in a group of steps."""
+        """The step on the replacements of its inputs in a group of steps."""
         there = {value.number: self._for(value, user, group) for value in step.reads()}
         return step.substitute(there)
 
     def _cast(self, step: ProgramStep) -> Value | None:
-        """Shards of a cast variable, to be gathered instead: fewer bytes. None for other views."""
+        """The shards of a cast variable, which are fewer bytes to gather; None for other views."""
         shards = self.shards.get(step.source.number)
         dtype = step.outputs[0].meta.dtype
         if shards is None or step.name != "cast" or not dtype.is_floating_point:
@@ -153,7 +153,7 @@ class _ParameterGatherer:
 
 
 def _placed(step: ProgramStep, user: ProgramStep) -> ProgramStep:
-    """The step as a part of what `user` is part of."""
+    """The step with the module, stage and line of `user`."""
     return replace(
         step, scope=user.scope, backward=user.backward, recomputation=user.recomputation,
         stage=user.stage, line=user.line,

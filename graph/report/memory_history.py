@@ -50,7 +50,7 @@ class MemoryHistory:
     def of(
         self, plan: MemoryPlan, work: StageWork | None, times: Floats, reserved: int = 0
     ) -> Memory:
-        """What the rank of a plan holds at these times, of which there is one for each step.
+        """The memory of a plan's rank at these times, one for each step.
 
         `reserved` bytes are the driver's and the communicators'.
         """
@@ -80,7 +80,7 @@ class MemoryHistory:
         )
 
     def _constant(self, plan: MemoryPlan, reserved: int) -> dict[str, int]:
-        """What is there during all of the call, by kind."""
+        """The bytes that are live during the whole call, by kind."""
         found = Counter({RESERVED: reserved, STATES: plan.states, INPUTS: plan.inputs})
         for variable in self.compiled.program.variables:
             kind = PARAMETERS if variable.tensor.requires_grad else BUFFERS
@@ -129,7 +129,7 @@ class MemoryHistory:
 
 
 def _shown(total: np.ndarray, times: Floats, points: int) -> np.ndarray:
-    """The steps of which a curve is drawn: the highest in each of equally long times."""
+    """The steps at which a curve is drawn: the highest in each of equally long intervals."""
     if not len(total):
         return np.zeros(0, np.int64)
     makespan = float(times[-1]) or 1.0
@@ -165,7 +165,7 @@ def _states(compiled: Compiled) -> list[Value]:
 
 
 def _origins(compiled: Compiled) -> Iterable[tuple[int, _Origin]]:
-    """Of each value that a call makes, by its number."""
+    """The origin of each value that a call makes, by its number."""
     programs: list[Program] = [compiled.program]
     staged = None if compiled.stages is None else compiled.stages.staged
     if staged is not None:

@@ -44,7 +44,7 @@ def gather(
     searched: Iterable[Searched] = (),
     memory: bool = True,
 ) -> Report:
-    """All that the page shows of a call.
+    """The contents of the page for a call.
 
     Without a simulation there are no times, and bytes are not told apart by link. Raises
     OnefoldTypeError for a row of `searched` without what a row has.

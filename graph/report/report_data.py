@@ -14,7 +14,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class Searched(Protocol):
-    """A strategy that was considered, such as a row of what a search returns."""
+    """A strategy that was considered, such as a row of the result of a search."""
 
     @property
     def name(self) -> str:
@@ -26,16 +26,16 @@ class Searched(Protocol):
 
     @property
     def memory(self) -> int | None:
-        """The bytes of the rank that needs most."""
+        """The bytes of the rank with the most."""
 
     @property
     def description(self) -> str:
-        """What it does, or why it was not taken."""
+        """A description of it, or why it was not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that do the same: what each of them does in a call."""
+    """Ranks that do the same, and the work of each of them in a call."""
 
     stages: tuple[int, ...]
     ranks: str
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What several events have in common."""
+    """The properties that several events share."""
 
     name: str  # before the number of the micro-batch
     kind: str
@@ -83,7 +83,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class LiveTensor:
-    """What lives at the peak: `count` tensors alike, such as of several micro-batches."""
+    """A tensor that is live at the peak: `count` equal ones, such as of several micro-batches."""
 
     name: str
     kind: str
@@ -94,7 +94,7 @@ class LiveTensor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the ranks of a group hold during a call.
+    """The memory of the ranks of a group during a call.
 
     `series` are bytes at each of the `times`, by kind; what is there all the time is in `constant`.
     `others` counts the tensors at the peak that `live` leaves out, by kind.
@@ -202,7 +202,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of a page."""
+    """The data of a page."""
 
     title: str
     totals: Totals
@@ -215,7 +215,7 @@ class Report:
     searched: tuple[Candidate, ...]
 
     def as_json(self) -> dict[str, Json]:
-        """The tree as dicts, lists, texts and numbers; several records are keys and rows."""
+        """The tree as dicts, lists, strings and numbers; lists of records become keys and rows."""
         found = _plain(self)
         assert isinstance(found, dict)
         return found

@@ -54,7 +54,7 @@ class Schedule:
 def needs(
     action: Action, stages: int, edges: Sequence[tuple[int, int]] | None = None
 ) -> Iterator[Action]:
-    """What must be done before an action; a B stands for I and W together.
+    """The actions that must precede an action; a B is I and W together.
 
     `edges` are the pairs (from stage, to stage) between which activations go, by default those of
     a chain. Gradients go the other way.

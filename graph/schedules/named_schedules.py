@@ -18,7 +18,7 @@ from .simulate import Times
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How a schedule is made of `ranks` ranks with `chunks` stages each and `m` micro-batches."""
+    """How a schedule is made for `ranks` ranks with `chunks` stages each and `m` micro-batches."""
 
     order: Callable[[int, int, int, int], orders.Order]  # of (rank, ranks, chunks, m)
     # The time in which the busiest rank has nothing to do, of (ranks, chunks, m, times).
@@ -35,7 +35,7 @@ class Pipeline:
         return tuple(stage % ranks for stage in range(stages))
 
     def fits(self, rank_of: tuple[int, ...], ranks: int) -> bool:
-        """Whether stages that lie on so many ranks like this can run under it."""
+        """Whether stages on these ranks can run under it."""
         stages = len(rank_of)
         alike = self.stages_per_rank is None or self.stages_per_rank * ranks == stages
         return stages % ranks == 0 and alike and self.rank_of(stages, ranks) == rank_of

@@ -19,7 +19,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a task is for, which is shown: it changes no time."""
+    """The purpose of a task, for display; it does not affect times."""
 
     kind: str = ""  # what all tasks of its color have in common, such as "forward"
     module: str = ""
@@ -64,7 +64,7 @@ class Timeline:
 
     @cached_property
     def busy(self) -> dict[int, float]:
-        """By rank, the time in which it does something on any of its streams."""
+        """By rank, the time in which any of its streams is busy."""
         total: dict[int, float] = {}
         latest: dict[int, float] = {}
         for start, end, task in sorted(

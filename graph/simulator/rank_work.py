@@ -25,7 +25,7 @@ _NUMBER = 8  # bytes
 
 @dataclass(slots=True)
 class Amount:
-    """How much is done: seconds one after the other, and what they are for."""
+    """An amount of work: sequential seconds, and what they are spent on."""
 
     seconds: float = 0.0
     flop: Counter[torch.dtype] = field(default_factory=Counter)  # without what is recomputed
@@ -64,7 +64,7 @@ class Amount:
 
 @dataclass(slots=True)
 class RankWork:
-    """What one rank, and all that are equal to it, does in a call."""
+    """The work of one rank, and of all that are equal to it, in a call."""
 
     ranks: tuple[int, ...]
     costs: StepCosts
@@ -73,7 +73,7 @@ class RankWork:
 
     @property
     def rank(self) -> int:
-        """The rank that stands for all."""
+        """The rank that represents all of them."""
         return self.ranks[0]
 
 
@@ -121,17 +121,17 @@ class Tasks:
         return number
 
     def need(self, number: int, needs: Iterable[int]) -> None:
-        """Let a task need others, too."""
+        """Add dependencies to a task."""
         task = self.tasks[number]
         self.tasks[number] = replace(task, needs=(*task.needs, *needs))
 
     def boxing(self, step: ProgramStep, index: int) -> Communication:
-        """What a boxing takes on a rank."""
+        """The communication of a boxing on a rank."""
         work = self.works[index]
         return self.comm.of(_plan(step), work.rank, work.costs)
 
     def meeting(self, step: ProgramStep, index: int, key: Hashable) -> Hashable:
-        """What different ranks of a step meet at; None where it joins equal ranks alone, or none.
+        """The point at which different ranks of a step meet; None if only equal ranks do, or none.
 
         Works meet in a boxing whose ranks are in one group, or in groups with ranks of a third.
         """
@@ -196,7 +196,7 @@ class Tasks:
         return found
 
     def number_of_all(self) -> Communication:
-        """What it takes to add up a number of every rank."""
+        """The cost of an all-reduce of one number over all ranks."""
         ranks = [rank for work in self.works for rank in work.ranks]
         return Communication(all_reduce(span(self.hardware, ranks), _NUMBER))
 

@@ -52,7 +52,7 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What one call takes; it prints. `groups` are those of equal ranks."""
+    """The time, bytes and memory of one call, which can be printed; `groups` are equal ranks."""
 
     hardware: Hardware
     groups: tuple[RankTimes, ...]
@@ -66,7 +66,7 @@ class Simulation:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return sum(len(group.ranks) for group in self.groups)
 
     @property
@@ -203,7 +203,7 @@ def _machine(hardware: str | Path | Hardware | None) -> Hardware:
 
 
 def _reserved(tasks: Tasks, rank: int) -> int:
-    """The bytes that the driver and the communicators of a rank take."""
+    """The bytes that the driver and the communicators of a rank occupy."""
     machine, communicators = tasks.hardware, len(tasks.comm.groups[rank])
     return machine.context_bytes + communicators * machine.communicator_bytes
 

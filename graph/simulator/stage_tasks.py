@@ -62,7 +62,7 @@ class _Adding:
         self.copies: dict[tuple[int, Action], int] = {}  # tasks, by action
 
     def before(self, index: int) -> None:
-        """What brings variables and inputs to their ranks."""
+        """Add the transfers of variables and inputs to their ranks."""
         staged = self.staged
         self._in_turn(index, "inputs", [*staged.once, *staged.slices.steps])
         for _ in range(self.plan.schedule.micro_batches):
@@ -162,14 +162,14 @@ class _Adding:
         self.sent.setdefault((each.transfer, each.micro_batch), []).append(number)
 
     def arrivals(self) -> None:
-        """Let actions wait for the messages that they need."""
+        """Make actions wait for the messages that they need."""
         for number, action in self.waiting:
             needed = self.arriving.get((action.kind, action.stage), ())
             sent = (self.sent.get((at, action.micro_batch), ()) for at in needed)
             self.tasks.need(number, [each for some in sent for each in some])
 
     def after(self) -> None:
-        """What is done once, after all micro-batches: gradients between stages, updates."""
+        """Add the work after all micro-batches: gradients between stages, updates."""
         for at, step in enumerate(self.staged.end.program.steps):
             for index in self.tasks.taking_part(step):
                 amount = self.tasks.amount([step], index)

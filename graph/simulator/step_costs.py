@@ -14,7 +14,7 @@ from ..step_products import Product, products_of
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a step takes on one rank."""
+    """The cost of a step on one rank."""
 
     seconds: float = 0.0
     flop: float = 0.0  # of matrix products and the like
@@ -62,7 +62,7 @@ class StepCosts:
         return launch + seconds
 
     def computing(self, product: Product, dtype: torch.dtype) -> float:
-        """Seconds of the arithmetic of a matrix product, or of what is like one."""
+        """Seconds of the arithmetic of a matrix product or a similar op."""
         machine = self.hardware
         if product.attention:
             share = machine.attention.at(product.done)

@@ -46,7 +46,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Staged:
-    """A program of one micro-batch in pieces that a schedule puts in order."""
+    """The program of one micro-batch, cut into segments that a schedule puts in order."""
 
     program: Program
     ranks: tuple[tuple[int, ...], ...]  # of each group of ranks: a schedule's rank
@@ -62,7 +62,7 @@ class Staged:
     end: Joining = field(default_factory=lambda: Joining(Program(), (), (), ()))
 
     def edges(self) -> list[tuple[int, int]]:
-        """The pairs (earlier stage, later stage) between which anything goes."""
+        """The pairs (earlier stage, later stage) with transfers between them."""
         users = self.users()
         ends = [(t.source[1], t.target[1]) for t in self.transfers]
         ends += [(part[1], at) for part, value in self._made() for _, at in users[value.number]]
@@ -125,7 +125,7 @@ class Staged:
         return found
 
     def kept(self) -> set[int]:
-        """The numbers of the values that must be there when a micro-batch ends, sums aside."""
+        """The numbers of the values that must exist when a micro-batch ends, without sums."""
         found = {value.number for value in self.program.outputs}
         return found | {value.number for _, value in self.program.assigns}
 
@@ -197,7 +197,7 @@ def partition(program: Program, ranks: Sequence[frozenset[int]], split_backward:
 
 
 def _before(program: Program) -> tuple[list[ProgramStep], list[ProgramStep]]:
-    """What brings variables and inputs to other ranks, and what that needs."""
+    """The steps that bring variables and inputs to other ranks, and those that they need."""
     assigned = {variable.value.number for variable, _ in program.assigns}
     constant = {v.value.number for v in program.variables} - assigned
     inputs = {value.number for value in program.inputs}
@@ -209,7 +209,7 @@ def _before(program: Program) -> tuple[list[ProgramStep], list[ProgramStep]]:
 
 
 def draws(step: ProgramStep) -> bool:
-    """Whether a step may give something else for every micro-batch, from the same inputs."""
+    """Whether a step may have a different result for every micro-batch, from the same inputs."""
     return not step.repeatable or any(type(given) is DropoutKey for given in step.inputs)
 
 

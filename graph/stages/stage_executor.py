@@ -111,7 +111,7 @@ class _Call:
         self.sent: list[Posted] = []
 
     def go(self) -> None:
-        """Follow the instructions to their end."""
+        """Run all instructions."""
         plan = self.pipeline.plan
         here = [self.rank is None or self.rank in ranks for ranks in plan.staged.ranks]
         mine = [each if its else () for each, its in zip(plan.instructions, here, strict=True)]
@@ -121,7 +121,7 @@ class _Call:
             posted.wait()
 
     def _follow(self, group: int, instruction: Instruction) -> bool:
-        """Do one instruction; False when another group has to send first."""
+        """Run one instruction; False if another group has to send first."""
         micro = instruction.micro_batch
         if isinstance(instruction, Message) and instruction.kind == "receive":
             index = instruction.transfer
@@ -212,12 +212,12 @@ class _Call:
     # The end.
 
     def finish(self) -> None:
-        """Do what is done after the micro-batches."""
+        """Run the steps after the micro-batches."""
         self._hand_over()  # whose frame is gone then, with what it holds
         self.pipeline.end.run(self.base)
 
     def _hand_over(self) -> None:
-        """Put the sums, outputs and new values where the end expects them, and nowhere else."""
+        """Move the sums, outputs and new values to the places where the end expects them."""
         pipeline, base = self.pipeline, self.base
         for values in self.values:
             self._add_up(pipeline.loose_sums, values)
@@ -234,7 +234,7 @@ class _Call:
 
 
 def added(value: Value, total: Shards, own: bool, more: Shards) -> tuple[Shards, bool]:
-    """The sum of a value with one micro-batch more, in the memory of the sum where it has its own.
+    """The sum of a value with one more micro-batch, in the memory of the sum if it has its own.
 
     In a virtual world replicas are one tensor, which must take their common value once.
     """

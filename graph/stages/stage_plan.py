@@ -96,7 +96,7 @@ class StagePlan:
         return "\n".join([self._title(group), *lines])
 
     def text(self, rank: int) -> str:
-        """What a rank does: its group's instructions, and the steps that each of them runs."""
+        """The work of a rank: its group's instructions, and the steps that each of them runs."""
         group = self.group(rank)
         if group is None:
             return f"rank {rank} is on no stage"

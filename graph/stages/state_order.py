@@ -10,7 +10,7 @@ from .stage_plan import StagePlan
 
 
 def first_readers(staged: Staged) -> dict[Part, list[Value]]:
-    """For each segment the variables that it reads as the micro-batch before left them.
+    """For each segment, the variables that it reads in the state after the micro-batch before.
 
     That is the first segment that reads a variable, or else the one that changes it: its value is
     lost afterwards.
