@@ -156,8 +156,9 @@ def is_tensor(value: object) -> _builtins.bool:
 # They import what a program may never need.
 ON_DEMAND = tuple(
     """
-    _C __config__ _dynamo _inductor _utils auto backends boxing comm compiler cuda distributions
-    fx hub jit multiprocessing onnx profiler random serialization testing types utils version
+    _C __config__ _dynamo _inductor _utils accelerator auto backends boxing comm compiler cuda
+    distributions fx hub jit mps multiprocessing onnx profiler random serialization testing types
+    utils version xpu
     """.split()
 )
 

@@ -64,7 +64,8 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
-        __config__ _dynamo _inductor cuda.nvtx utils._pytree utils.benchmark utils.hooks
+        __config__ _dynamo _inductor accelerator cuda.nvtx mps utils._pytree utils.benchmark
+        utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",

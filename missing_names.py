@@ -33,7 +33,7 @@ _INFERENCE = (
 _CUSTOM = "make an op of a function of torch with the decorator flow.utils.custom_op.torch_function"
 
 NAMES: Mapping[str, str] = {
-    **dict.fromkeys("accelerator mps mtia xpu".split(), _DEVICES),
+    "mtia": _DEVICES,
     **dict.fromkeys(
         """dsmm hspmm hsmm saddmm smm sparse sparse_bsc_tensor sparse_bsr_tensor
         sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor spmm sspaddmm

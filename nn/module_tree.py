@@ -131,7 +131,7 @@ class Tree:
         return bool(found)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        self._check_name(name)
+        self._check_name(name, "_parameters")
         _refuse_torch(name, param)
         if param is not None and not isinstance(param, Parameter):
             raise OnefoldTypeError(
@@ -142,7 +142,7 @@ class Tree:
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module's state but is not trained."""
-        self._check_name(name)
+        self._check_name(name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise OnefoldTypeError(
                 f"register_buffer({name!r}): expected Tensor or None, but got "
@@ -150,11 +150,12 @@ class Tree:
             )
         transient = not persistent
         self._buffers[name] = tensor
+        self._non_persistent_buffers_set.discard(name)
         if transient:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Tree | None) -> None:
-        self._check_name(name)
+        self._check_name(name, "_modules")
         _refuse_torch(name, module)
         if module is not None and not isinstance(module, Tree):
             raise OnefoldTypeError(f"{type(module).__name__} is not a Module subclass")
@@ -162,13 +163,15 @@ class Tree:
 
     register_module = add_module
 
-    def _check_name(self, name: object) -> None:
+    def _check_name(self, name: object, own: str) -> None:
+        """`name` must stand for nothing, or for what is in the table `own`."""
         if "_parameters" not in self.__dict__:
             raise OnefoldRuntimeError("call super().__init__() before registering anything")
         if not isinstance(name, str) or "." in name or not name:
             raise OnefoldValueError(f"a name must be a non-empty string without '.', got {name!r}")
         fields = self.__dict__
-        tables = (fields, *(fields[table] for table in _ASSIGNABLE), fields.get("_computed", ()))
+        others = [fields[table] for table in _ASSIGNABLE if table != own]
+        tables = (fields, *others, fields.get("_computed", ()))
         if any(name in table for table in tables):
             raise OnefoldValueError(f"attribute {name!r} already exists")
 

@@ -471,3 +471,18 @@ def test_in_a_launched_world():
         assert same, "the values of the placement's first rank count"
         assert "Missing key(s)" in text and "size mismatch" in text
         assert value == [[0, 1], [2, 3]] and shard == [value[rank]]
+
+
+def test_what_is_registered_again_takes_the_place():
+    for kind, package in ((nn.Module, flow), (torch.nn.Module, torch)):
+        module = kind()
+        module.register_buffer("mask", None, persistent=False)
+        module.register_buffer("mask", package.ones(2), persistent=False)
+        assert not module.state_dict()
+        module.register_buffer("mask", package.ones(3))
+        assert list(module.state_dict()) == ["mask"] and module.mask.shape == (3,)
+        module.register_parameter("w", None)
+        module.register_parameter("w", package.nn.Parameter(package.zeros(1)))
+        module.add_module("part", None)
+        module.add_module("part", package.nn.Tanh())
+        assert [*module._parameters, *module._buffers, *module._modules] == ["w", "mask", "part"]

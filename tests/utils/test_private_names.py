@@ -99,6 +99,8 @@ def test_dtypes_of_autocast():
 
 def test_settings_of_torchs_compiler_are_torchs():
     assert flow._dynamo.config is torch._dynamo.config
+    assert flow.accelerator.is_available() == torch.cuda.is_available()
+    assert flow.xpu.is_available() == torch.xpu.is_available()
     assert flow.__config__.show() == torch.__config__.show()
 
 
