@@ -312,3 +312,24 @@ def _check_generator(generator: Generator | None) -> None:
             "dropout draws from the default generator only; leave generator out, and seed it with "
             "flow.manual_seed"
         )
+
+
+# Settings and notes of torch's, which programs make before they begin.
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Notes nothing."""
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is traced."""
+
+
+def _jit_setting(value: bool) -> bool:
+    """Changes nothing: no code is scripted."""
+    return value
+
+
+_jit_set_profiling_executor = _jit_set_profiling_mode = _jit_setting
+_jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_setting
+_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_setting

@@ -163,3 +163,10 @@ def test_logs_for_tensorboard(monkeypatch):
     finally:
         sys.modules.pop("onefold.utils.tensorboard", None)
         vars(flow.utils).pop("tensorboard", None)
+
+
+def test_settings_of_scripted_code():
+    flow._C._log_api_usage_once("a program")
+    assert flow._C._get_tracing_state() is None
+    flow._C._jit_set_profiling_mode(False)
+    flow._C._jit_set_profiling_executor(False)
