@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, hooks, retained
 from .autograd_tape import Edge, FrozenLeaf, Leaf, LeafHook
 from .gradient_seeds import check_gradient
-from .leaf_hooks import LeafHookHandle
+from .leaf_hooks import LeafHookHandle, hooked_leaves
 from .names import register_function
 from .tensor import Tensor, from_shards
 from .views import DETACH, base_of, link, stand_in
@@ -94,6 +96,19 @@ class HookHandle:
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
+
+
+def hooks_on(tensors: Iterable[Tensor]) -> Iterator[tuple[object, ...]]:
+    """The hooks that backward calls for each of these tensors that has some."""
+    if not hooks and not hooked_leaves:
+        return
+    for index, tensor in enumerate(tensors):
+        edge = tensor.node
+        if edge is None:
+            continue
+        found = *hooks.get(edge, ()), *(edge.hooks if isinstance(edge, Leaf) else ())
+        if found:
+            yield index, *found
 
 
 @register_function

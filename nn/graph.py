@@ -18,6 +18,7 @@ from ..engine import interpreter
 from ..engine.argument_errors import with_argument_errors
 from ..engine.autocast import Autocast
 from ..engine.commit import Change
+from ..engine.grad_attributes import hooks_on
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
@@ -253,11 +254,12 @@ class Graph:
         check_inputs(self.name, self._compiled, form, metas)
 
     def _modes(self) -> tuple[object, ...]:
-        # Parameters may be frozen, or added, after a graph was compiled.
+        # Parameters may be frozen, added, or get hooks after a graph was compiled.
         groups = [group for optim, _ in self._optimizers for group in optim.param_groups]
-        frozen = [param.node is None for group in groups for param in group["params"]]
+        params = [param for group in groups for param in group["params"]]
+        frozen = [param.node is None for param in params]
         clipped = [group.get("clip_grad_max_norm") is not None for group in groups]
-        return structure(self._flat), *frozen, *clipped
+        return structure(self._flat), *frozen, *clipped, *hooks_on(params)
 
     def _follow_zero(self) -> None:
         """Drop the compiled programs if `config.enable_zero` was called since the last call."""

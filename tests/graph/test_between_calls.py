@@ -1,0 +1,57 @@
+"""What a program changes between calls of a graph; the next call is that of eager mode."""
+
+import numpy as np
+import pytest
+from small_graphs import SquareMean
+
+import onefold as flow
+from onefold import nn
+
+
+def train_both(between):
+    """Final parameters and buffers in eager mode and by a graph; `between(call, model)` changes."""
+    found = []
+    for in_graph in (False, True):
+        flow.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.LeakyReLU(0.1), nn.Linear(8, 4)
+        )
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+        graph = SquareMean(model, optimizer)
+        for call in range(5):
+            x = flow.randn(6, 4)
+            between(call, model)
+            if in_graph:
+                graph(x)
+                continue
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        found.append([x.numpy() for x in (*model.parameters(), *model.buffers())])
+    return found
+
+
+def hooks():
+    handles = []
+
+    def between(call, model):
+        if call in (1, 3):
+            handles.append(model[0].weight.register_hook(lambda grad: grad * 3))
+            handles.append(
+                model[4].bias.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(call))
+            )
+        if call in (2, 4):
+            handles.pop().remove()
+            handles.pop().remove()
+
+    return between
+
+
+CHANGES = {"hooks of parameters": hooks}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_training_goes_on_as_in_eager(change, world):
+    eager, graph = train_both(CHANGES[change]())
+    for ours, theirs in zip(graph, eager, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
