@@ -44,7 +44,7 @@ class TableLayer(Module):
         except ValueError as error:
             raise OnefoldValueError(f"{kind.__name__}: {error}") from None
         for name, tensor in tensors.items():
-            self._buffers.pop(name, None)  # a base class has one of none
+            self._buffers.pop(name, None)  # a base that is a loss has one of None
             self.register_buffer(name, tensor)
         for name, value in vars(settings).items():
             if not name.startswith("_") and name != "training":

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from torch.autograd.profiler import emit_itt, emit_nvtx
-from torch.profiler import ProfilerActivity
+from torch.profiler import ProfilerActivity, supported_activities
 
-from . import profile as newer
 from .averages import AverageList
 from .event_recorder import record_function
 from .events import Event
+from .profile import profile as _newer
 
 __all__ = ["emit_itt", "emit_nvtx", "profile", "record_function"]
 
@@ -47,9 +47,9 @@ class profile:
         self.enabled = enabled
         chosen = [ProfilerActivity.CPU] * use_cpu
         chosen += [ProfilerActivity.CUDA] * (use_cuda or use_device == "cuda")
-        known = newer.supported_activities()
+        known = supported_activities()
         activities = [each for each in chosen if each in known]
-        self._profile = newer.profile(activities=activities, record_shapes=record_shapes)
+        self._profile = _newer(activities=activities, record_shapes=record_shapes)
 
     def __enter__(self) -> Self:
         if self.enabled:

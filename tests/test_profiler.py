@@ -474,3 +474,23 @@ def test_processes_are_profiled_by_rank(tmp_path):
     for rank in (0, 1):
         trace = json.loads((tmp_path / f"{rank}.json").read_text())["traceEvents"]
         assert {event["pid"] for event in trace} == {rank}
+
+
+def test_torchs_older_profile():
+    """torch's older class takes the same arguments, and counts the same calls."""
+    counts = []
+    for lib in (torch, flow):
+        older = lib.autograd.profiler
+        with (
+            older.profile(record_shapes=True, use_kineto=True) as prof,
+            older.record_function("part"),
+        ):
+            lib.tanh(lib.ones(3))
+        rows = {row.key.removeprefix("aten::"): row.count for row in prof.key_averages()}
+        counts.append({name: rows[name] for name in ("part", "tanh")})
+        assert prof.table(sort_by="self_cpu_time_total") and len(prof.function_events)
+    assert counts[0] == counts[1]
+    with flow.autograd.profiler.profile(enabled=False) as prof:
+        flow.tanh(flow.ones(3))
+    with pytest.raises(OnefoldRuntimeError, match="nothing was recorded"):
+        prof.key_averages()
