@@ -110,7 +110,7 @@ class Copies:
                 buffer = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
             buffers[key] = buffer
             if value.is_cuda:
-                _copy_beside(buffer, value, streams)
+                _copy_on_stream(buffer, value, streams)
             elif work.foreign:
                 buffer.copy_(value)
             else:
@@ -161,7 +161,7 @@ def _copy_together(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
             other.result()
 
 
-def _copy_beside(
+def _copy_on_stream(
     buffer: torch.Tensor, value: torch.Tensor, streams: dict[torch.device, torch.cuda.Stream]
 ) -> None:
     stream = streams.get(value.device)

@@ -16,7 +16,7 @@ Hook: TypeAlias = Callable[..., Any]
 
 
 class _Watched(Function):
-    """Tensors as they are, whose gradients pass through a function together."""
+    """The identity of several tensors, whose gradients pass through a function together."""
 
     @staticmethod
     def forward(ctx: Any, change: Change, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -88,7 +88,7 @@ def _tensors(values: tuple[Any, ...]) -> list[int]:
 def _watched(
     values: tuple[Any, ...], places: list[int], change: Change, zeros: bool = False
 ) -> tuple[Any, ...]:
-    """The values, where the gradients of the tensors among them pass through `change`.
+    """The values, with the gradients of tensors among them passed through `change`.
 
     With `zeros` it gets zeros instead of None for tensors, as torch's hooks do for inputs.
     """

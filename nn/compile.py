@@ -38,7 +38,7 @@ _CAPTURED = (
 
 
 class _Entry:
-    """A program, and what it was captured for."""
+    """A program, and the key and guards for which it was captured."""
 
     def __init__(
         self, key: object, compiled: CompiledFunction, guards: Guards, modules: Sequence[Module]
@@ -49,7 +49,7 @@ class _Entry:
         self.tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
 
     def named(self) -> list[Tensor] | None:
-        """What calls are given besides the arguments; None if the program is not valid now."""
+        """The tensors that calls take besides the arguments; None if the program is invalid now."""
         if self.tables.same() and self._guards.hold() and self.compiled.holds():
             return self._guards.released()
         return None
@@ -108,7 +108,7 @@ class Compiled:
         return Compiled(deepcopy(self._function, memo), self.size, self.cuda_graphs)
 
     def _find(self, key: object) -> Ready | None:
-        """What is compiled for this key and valid now."""
+        """The compiled function for this key, if it is still valid."""
         for index, entry in enumerate(self._entries):
             if entry.key == key:
                 named = entry.named()
@@ -176,7 +176,7 @@ class Compiled:
 
     @property
     def backward_program(self) -> Program | None:
-        """The backward program of the latest used signature that was made last, if there is one."""
+        """The most recent backward program of the latest used signature, if there is one."""
         return self._entries[0].compiled.backward_program if self._entries else None
 
 
@@ -185,7 +185,7 @@ def _has_attributes(value: object) -> bool:
 
 
 def _autocast(current: Interpreter | None) -> Autocast | None:
-    """The autocast that is on, perhaps behind others that look at what passes."""
+    """The current autocast, which may be below observers."""
     while isinstance(current, Through) and not isinstance(current, Autocast):
         current = current.inner
     return current if isinstance(current, Autocast) else None

@@ -39,7 +39,7 @@ def pairs(who: str, given: object) -> list[tuple[str, Any]]:
 
 
 class _Modules(Module):
-    """Modules in an order, which are got and replaced by position."""
+    """Modules in order, which are read and replaced by position."""
 
     def __len__(self) -> int:
         return len(self._modules)

@@ -48,7 +48,7 @@ class CrossMapLRN2d(Module):
 
 
 def _windows(channels: int, reach: int) -> torch.Tensor:
-    """Which channels (dim 1) the sum of each channel (dim 0) has: those nearer than `reach`, and 0.
+    """The channels (dim 1) in the sum of each channel (dim 0): those nearer than `reach`.
 
     Torch adds a channel at the right and drops one at the left as it goes on, but never channel 0.
     """

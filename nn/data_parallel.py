@@ -11,7 +11,7 @@ from .module import Module
 
 
 class DataParallel(Module):
-    """Calls `module` as it is; layouts are what makes a program data parallel.
+    """Calls `module` unchanged; a program becomes data parallel by its layouts.
 
     Put the parameters on a placement of several ranks with `module.to_global(placement,
     flow.sbp.broadcast)` and split the inputs by `flow.sbp.split(0)`: each rank then computes its

@@ -125,7 +125,7 @@ def _tied(every: Sequence[tuple[str, Tensor]], given: Tensors) -> dict[str, Tens
 
 
 def _table_of(module: Module, path: str) -> tuple[dict[str, Any], str]:
-    """Where the owner of a parameter or buffer keeps it."""
+    """The table in which the owner of a parameter or buffer keeps it."""
     lead, _, name = path.rpartition(".")
     fields = module.get_submodule(lead).__dict__
     for table in ("_parameters", "_buffers"):

@@ -167,7 +167,7 @@ def grouped_mm(
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """The input. Steps of a graph run in the order of the program: there is nothing to declare."""
+    """The input. Steps of a graph run in program order, so no dependency has to be declared."""
     return input
 
 

@@ -29,7 +29,7 @@ class Gather(NamedTuple):
 
 @contextmanager
 def gathered(places: Sequence[Gather]) -> Iterator[None]:
-    """In the block these parameters are whole; what the tape keeps of them are shards.
+    """A block in which these parameters are whole, while the tape saves their shards.
 
     Raises OnefoldRuntimeError where the block changed one of them, since the shards stay as before.
     """
@@ -64,7 +64,7 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
 
 
 class _Gathered(NamedTuple):
-    """A parameter that is whole now, and the number of the last change of what stands for it."""
+    """A parameter that is gathered now, and the version of its shards."""
 
     place: Gather
     param: Tensor
@@ -78,7 +78,7 @@ class _Gathered(NamedTuple):
 
 
 class _Shards(NamedTuple):
-    """What stands for a gathered parameter on the tape."""
+    """The replacement of a gathered parameter on the tape."""
 
     param: Tensor
     sbp: NdSbp
@@ -86,7 +86,7 @@ class _Shards(NamedTuple):
 
 
 class _Keeping:
-    """Keeps shards where the tape would keep gathered parameters, and gathers them in backward."""
+    """Saves shards instead of gathered parameters on the tape, and gathers them in backward."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Tensor, _Shards]] = {}  # by id of the first shard
@@ -102,7 +102,7 @@ class _Keeping:
             self._kept[id(whole.shards[0])] = whole, shards
 
     def forget(self) -> None:
-        """Let go of what is gathered; backward needs the shards alone."""
+        """Release what is gathered; backward needs only the shards."""
         self._kept.clear()
 
     def pack(self, tensor: Tensor) -> object:

@@ -107,7 +107,7 @@ class Graph:
         )
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """One step; to be written by every graph."""
+        """One step, which every graph defines."""
         raise NotImplementedError(f'{type(self).__name__} is missing the required "build"')
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -146,7 +146,7 @@ class Graph:
         self._compiled.clear()
 
     def __getstate__(self) -> dict[str, object]:
-        """What a copy gets: all but the compiled programs, which are bound to these tensors."""
+        """The state for copies: all but the compiled programs, which are bound to these tensors."""
         return {**self.__dict__, "_compiled": OrderedDict(), "_flat": []}
 
     @property
@@ -163,7 +163,7 @@ class Graph:
         return bool(self._optimizers)
 
     def add_optimizer(self, optim: Optimizer, *, lr_sch: LRScheduler | None = None) -> None:
-        """Let every call end with a step of `optim`, and of its learning rate schedule.
+        """Make every call end with a step of `optim` and of its learning rate schedule.
 
         The call then clears no eager gradient and leaves none. Raises OnefoldRuntimeError for a
         parameter that belongs to no module of this graph when the graph is compiled.
@@ -250,7 +250,7 @@ class Graph:
         return found
 
     def _check_inputs(self, form: object, metas: Sequence[Meta]) -> None:
-        """Raise OnefoldTypeError for inputs that are too unlike those before."""
+        """Raise OnefoldTypeError for inputs that differ from earlier ones in more than shapes."""
         check_inputs(self.name, self._compiled, form, metas)
 
     def _modes(self) -> tuple[object, ...]:
@@ -280,7 +280,7 @@ class Graph:
         return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
     def _count_step(self) -> list[Change]:
-        """Lets the schedules go on after a call that trained."""
+        """Advance the schedules after a call that trained."""
         changes: list[Change] = [partial(self.__dict__.__setitem__, "_steps", self._steps + 1)]
         for _, schedule in self._optimizers:
             if schedule is not None:
@@ -323,7 +323,7 @@ class Graph:
         only_user_py_stack: bool = True,
         op_repr_with_py_stack: bool = False,
     ) -> None:
-        """Tell on stdout what is compiled from now on.
+        """Print to stdout what is compiled from now on.
 
         Level -1 tells nothing, 0 the stages of compiling, 1 also each module, 2 also each operator,
         3 also the program and the memory of each rank. On rank 0, or on the `ranks` given (-1:
@@ -337,11 +337,11 @@ class Graph:
 
     @property
     def program(self) -> Program | None:
-        """The program of the latest used compiled graph; it prints. None before the first call."""
+        """The printable program of the latest used compiled graph; None before the first call."""
         return self._latest("program").program if self._compiled else None
 
     def plan(self, rank: int) -> str:
-        """What one rank does in a call of the latest used compiled graph, a line a step.
+        """The instructions of one rank in a call of the latest used compiled graph.
 
         With stages: its instructions (actions of the schedule, sends, receives, copies to the host
         and back), then the steps of each action. Raises OnefoldTypeError or OnefoldValueError for
@@ -371,7 +371,7 @@ class Graph:
         return next(reversed(self._compiled.values()))
 
     def memory(self, rank: int) -> MemoryPlan:
-        """The bytes that `rank` needs for a call of the latest used compiled graph; it prints.
+        """The memory plan of `rank` for a call of the latest used compiled graph.
 
         Raises OnefoldRuntimeError before the first compile, OnefoldValueError for a rank on which
         nothing of the program lies.
@@ -385,7 +385,7 @@ class Graph:
         tokens: int | None = None,
         memory: bool = True,
     ) -> Simulation:
-        """What a call of the latest used compiled graph would take on this hardware; it prints.
+        """A simulation of a call of the latest used compiled graph on this hardware.
 
         `hardware` is "a100-80", "h100", "h200", "cpu", "this-machine" (which `python -m
         onefold.graph.calibrate` measures) or the path of a TOML file; without it, that of the
@@ -419,7 +419,7 @@ class Graph:
         on_demand.report.write(path, self.name, compiled, hardware, tokens, memory, searched)
 
     def summary(self) -> JobSummary:
-        """What every rank holds and sends in a call of the latest used compiled graph; it prints.
+        """The memory and communication of every rank in a call of the latest used compiled graph.
 
         Ranks that do the same are one row. Raises OnefoldRuntimeError before the first compile.
         """
@@ -430,7 +430,7 @@ class Graph:
         return tree.text(self.name, type(self).__name__, self.config, self._modules)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the text, and who holds which part of what is global."""
+        """The graph in a notebook: its text, and the ranks that hold parts of global tensors."""
         metas = [
             (f"{path}.{name}", meta)
             for path, module in self._modules.items()

@@ -11,7 +11,7 @@ from ..optim.optimizer import Optimizer
 
 
 def check_optimizer(optim: object, schedule: object, others: Sequence[Optimizer]) -> None:
-    """Raise an error for what `add_optimizer` cannot add to these others."""
+    """Raise an error for an optimizer that `add_optimizer` cannot add to the others."""
     if not isinstance(optim, Optimizer):
         raise OnefoldTypeError(
             f"add_optimizer needs an onefold optimizer, but got {type(optim).__name__}"
@@ -37,7 +37,7 @@ def check_optimizer(optim: object, schedule: object, others: Sequence[Optimizer]
 
 
 def check_scaler(scaler: object) -> None:
-    """Raise OnefoldTypeError for what `set_grad_scaler` cannot use."""
+    """Raise OnefoldTypeError for a scaler that `set_grad_scaler` cannot use."""
     if not isinstance(scaler, StaticGradScaler):
         raise OnefoldTypeError(
             "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "

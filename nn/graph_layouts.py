@@ -20,7 +20,7 @@ def best_layouts(
     *,
     memory: float | None = None,
 ) -> LayoutChoice:
-    """The layouts of a graph's parameters and inputs for which a call would take the least time.
+    """The layouts of a graph's parameters and inputs with which a call takes the least time.
 
     They are for the latest used compiled graph; layouts of ops are chosen with them. Times are
     those of `hardware` (as of `Graph.simulate`), by default those by which eager mode chooses. Only

@@ -172,7 +172,7 @@ class GraphModules(Module):
 
 
 def undoing(optim: Optimizer) -> Callable[[], None]:
-    """What gives an optimizer back its present state."""
+    """A function that restores an optimizer to its current state."""
     state = optim.state
     groups = [(group, dict(group), options_of(group)) for group in optim.param_groups]
 
@@ -200,7 +200,7 @@ def _as_many(prefix: str, system: StateDict, own: Sequence[object]) -> Sequence[
 def _numbered(
     parts: Parts, optim: Optimizer, groups: Sequence[Group], entries: Entries, steps: int
 ) -> StateDict:
-    """What `optim.load_state_dict` takes.
+    """The state dict for `optim.load_state_dict`.
 
     Raises OnefoldRuntimeError unless that is the state of such an optimizer.
     """

@@ -18,7 +18,7 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 def structure(modules: Iterable[Module]) -> tuple[object, ...]:
-    """Modes, settings, hooks, and which submodules, parameters and buffers there are."""
+    """A key of modes, settings, hooks, submodules, parameters and buffers."""
     return tuple([_of(module) for module in modules])
 
 
@@ -37,7 +37,7 @@ def _of(module: Module) -> tuple[object, ...]:
 
 
 class Tables:
-    """Which submodules, parameters, buffers and hooks modules have; quick to compare."""
+    """The submodules, parameters, buffers and hooks of modules, for quick comparison."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
         tables = [module.__dict__[name] for module in modules for name in (*_KINDS, *_HOOKS)]
@@ -46,11 +46,11 @@ class Tables:
         self._held = [[*table.values()] for table in tables]  # so their identities stay theirs
 
     def held(self) -> set[int]:
-        """The identities of what is in them."""
+        """The ids of their contents."""
         return {id(value) for values in self._held for value in values}
 
     def same(self) -> bool:
-        """Whether they have what they had."""
+        """Whether the contents are unchanged."""
         if any(self._empty):
             return False
         return all([*map(id, table.values())] == before for table, before in self._filled)
@@ -58,7 +58,7 @@ class Tables:
 
 @contextmanager
 def same_tables(modules: dict[str, Module]) -> Iterator[Callable[[], None]]:
-    """A check that raises if a module gained or lost an attribute since; an error undoes that."""
+    """A check that raises if a module has gained or lost an attribute, which an error undoes."""
     kept = [("", "module", modules, dict(modules))] + [
         (f"{path}.", kind, module.__dict__[table], dict(module.__dict__[table]))
         for lead, top in modules.items()
@@ -110,7 +110,7 @@ Signature: TypeAlias = tuple[object, tuple[Meta, ...], tuple[object, ...], objec
 def check_inputs(
     name: str, compiled: Iterable[Signature], form: object, metas: Sequence[Meta]
 ) -> None:
-    """Raise OnefoldTypeError unless inputs are those of a compiled graph, but for their shapes."""
+    """Raise OnefoldTypeError unless inputs differ from those of a compiled graph only in shape."""
     first = next(iter(compiled), None)
     if first is None:
         return

@@ -31,7 +31,7 @@ _unset: ContextVar[bool] = ContextVar("_unset", default=False)
 
 @contextmanager
 def unset() -> Iterator[None]:
-    """Leave values unset in the block: the functions of this file return tensors as they are."""
+    """A block in which the functions of this file return tensors uninitialized."""
     token = _unset.set(True)
     try:
         yield
@@ -40,7 +40,7 @@ def unset() -> Iterator[None]:
 
 
 def _stays(x: Tensor) -> bool:
-    """Whether nothing is drawn for a tensor: inside `unset`, and on the meta device as in torch.
+    """Whether a tensor is left as it is: inside `unset`, and on the meta device as in torch.
 
     While planning the numbers of random calls are those of a run.
     """
@@ -150,7 +150,7 @@ def _drawn(
     generator: Generator | None,
     **options: float,
 ) -> torch.Tensor | None:
-    """Random numbers that every process has, the same for every layout of the tensor.
+    """Random numbers that are whole on every process, and the same for every layout.
 
     None for a tensor without data.
     """

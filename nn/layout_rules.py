@@ -24,7 +24,7 @@ class LocalPartsWarning(UserWarning):
 def placements(
     tensors: Mapping[str, Tensor], rule: Placement | PlacementRule | None
 ) -> dict[str, Placement | None]:
-    """The placement that `rule` gives each tensor; None: as it is."""
+    """The placement that `rule` gives each tensor; None: unchanged."""
     if callable(rule):
         return {name: rule(name, tensor) for name, tensor in tensors.items()}
     return dict.fromkeys(tensors, rule)
@@ -35,7 +35,7 @@ def layouts(
     placements: Mapping[str, Placement | None],
     rule: LayoutRule | None,
 ) -> dict[str, SbpLike | None]:
-    """The sbp that `rule` gives each tensor; None: as it is, and broadcast where it is local.
+    """The sbp that `rule` gives each tensor; None: unchanged, or broadcast if it is local.
 
     Warns of local tensors that are not broadcast. Raises OnefoldValueError for a pattern that no
     name matches, SbpError for an sbp that does not fit a tensor.
@@ -107,7 +107,7 @@ def _warn_of_parts(
 
 
 def _joined(tensor: Tensor, placement: Placement, nd_sbp: NdSbp) -> str:
-    """What the equal parts of all ranks are together, in words."""
+    """A description of the tensor that the equal parts of all ranks form."""
     if any(sbp.is_partial for sbp in nd_sbp):
         return f"the sum of {placement.num_ranks} copies, as {short(nd_sbp)}"
     shape = list(tensor.shape)

@@ -50,7 +50,7 @@ class LazyModule(Module):
         self._given = args, kwargs
 
     def has_uninitialized_params(self) -> bool:
-        """Whether it was not called yet."""
+        """Whether it has not been called yet."""
         return True
 
     def initialize_parameters(self, input: Tensor) -> None:

@@ -22,7 +22,7 @@ from .module import Module
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """Torch's settings of chunks, which are accepted: the op chooses its own chunks."""
+    """Torch's settings of chunks, accepted without effect: the op chooses its own chunks."""
 
     allow_retain_graph: bool = False
     batch_chunk_size: int | None = None

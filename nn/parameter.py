@@ -45,7 +45,7 @@ class Buffer(Tensor):
 
 
 def _share(made: Tensor, data: Tensor) -> None:
-    """Let a new tensor hold the shards of another."""
+    """Initialize a new tensor with the shards of another."""
     if not isinstance(data, Tensor):
         raise OnefoldTypeError(
             f"nn.{type(made).__name__} needs an onefold Tensor, but got {type(data).__name__}; "

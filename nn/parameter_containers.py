@@ -13,7 +13,7 @@ from .parameter import Parameter
 
 
 class _Parameters(Module):
-    """Values as attributes, of which tensors become parameters; others are kept as they are."""
+    """Values as attributes; tensors become parameters, other values stay as they are."""
 
     def _put(self, name: str, value: object) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter):

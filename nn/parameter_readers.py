@@ -26,7 +26,7 @@ def readers(model: Module) -> Iterator[tuple[str, Module, Module]]:
 
 
 def add_gathers(model: Module, layouts: Mapping[str, NdSbp], again: bool) -> None:
-    """Let the modules that read these parameters gather them to these layouts.
+    """Make the modules that read these parameters gather them to these layouts.
 
     With `again` they are gathered again in backward.
     """

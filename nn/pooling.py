@@ -54,7 +54,7 @@ class MaxPool2d(_Pool2d):
 
 
 class AvgPool2d(_Pool2d):
-    """The mean of each window; the divisor counts the padding unless told not to."""
+    """The mean of each window; with `count_include_pad` the divisor includes the padding."""
 
     of_torch = torch.nn.AvgPool2d
 

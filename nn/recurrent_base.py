@@ -97,7 +97,7 @@ class RNNBase(Module):
 
     @property
     def _output_size(self) -> int:
-        """Of one direction."""
+        """The output size of one direction."""
         return self.proj_size or self.hidden_size
 
     @property

@@ -72,7 +72,7 @@ class RunningNorm(Scaled):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def reset_running_stats(self) -> None:
-        """Forget the statistics of the batches so far."""
+        """Reset the running statistics."""
         if self.running_mean is not None and self.running_var is not None:
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -116,7 +116,7 @@ class BatchNorm(RunningNorm):
         return self._normalized(input, mean, variance, by_batch, self.momentum or 0.0)
 
     def _averaged(self, input: Tensor, count: Tensor) -> Tensor:
-        """With running statistics that are the averages of those of all batches."""
+        """Forward with running statistics that are averages over all batches so far."""
         running = [x for x in (self.running_mean, self.running_var) if x is not None]
         before = [x.clone() for x in running]
         y = self._normalized(input, self.running_mean, self.running_var, True, 1.0)

@@ -29,14 +29,14 @@ _MORE: dict[str, Any] = {
 
 
 def reduction_of(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction asked for, also by the two arguments that torch once had for it."""
+    """The requested reduction, which may be given by torch's two deprecated arguments."""
     if size_average is None and reduce is None:
         return reduction
     return "none" if reduce is False else "sum" if size_average is False else "mean"
 
 
 def implicit_dim(input: Tensor) -> int:
-    """The dim of a softmax that is given none, as torch chooses it."""
+    """The dim that torch chooses for a softmax without one."""
     return 0 if input.ndim in (0, 1, 3) else 1
 
 

@@ -23,7 +23,7 @@ Activation: TypeAlias = str | Callable[[Tensor], Tensor]
 
 
 class Where(TypedDict):
-    """Where parameters are made, and of which dtype."""
+    """The layout and dtype of new parameters."""
 
     device: DeviceLike | None
     dtype: torch.dtype | None

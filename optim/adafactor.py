@@ -65,7 +65,7 @@ class Adafactor(Optimizer):
 
     @staticmethod
     def _lay_state(params: object, states: object) -> None:
-        """The state is whole on every rank, however the parameters are laid out."""
+        """The state is whole on every rank, whatever the layout of the parameters."""
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
         if key in self.numbers:
@@ -121,7 +121,7 @@ class Adafactor(Optimizer):
 
 
 def _whole(state: State, name: str, param: Tensor) -> Local:
-    """A tensor of the state, zeros at first, on each device; it is written to."""
+    """A tensor of the state on each device, initially zeros, which is written in place."""
     shape = list(param.shape)
     if name != "variance":
         shape[-1 if name == "row_var" else -2] = 1
@@ -146,7 +146,7 @@ def spread_zeros(param: Tensor, shape: list[int]) -> Tensor:
 
 
 def _means(g: torch.Tensor, kept: list[torch.Tensor], share: float) -> list[torch.Tensor]:
-    """The new means of the squares: of rows and columns, or of each element."""
+    """The new mean squares: of rows and columns, or of each element."""
     if len(kept) == 1:
         return [kept[0].lerp(g * g, share)]
     return [
@@ -156,7 +156,7 @@ def _means(g: torch.Tensor, kept: list[torch.Tensor], share: float) -> list[torc
 
 
 def _direction(g: torch.Tensor, means: list[torch.Tensor], eps: float) -> torch.Tensor:
-    """The gradient divided by the root of its mean square, as far as rows and columns tell it."""
+    """The gradient divided by the root of its mean square, as estimated from rows and columns."""
     if len(means) == 1:
         square = means[0].clone()
     else:

@@ -91,7 +91,7 @@ class AdamW(RuleOptimizer):
 
 
 def moments(group: Group, at: LocalStep) -> dict[str, float | torch.Tensor]:
-    """The numbers of a step along the moments of gradients, the bias corrections in them."""
+    """The numbers of a step along the moments of gradients, including bias corrections."""
     beta1, beta2 = group["betas"]
     corrected = group["do_bias_correction"]
     inverse1, rsqrt2 = _corrections(at.step, beta1, beta2) if corrected else (1.0, 1.0)
@@ -108,7 +108,7 @@ def moments(group: Group, at: LocalStep) -> dict[str, float | torch.Tensor]:
 def _corrections(
     step: int | torch.Tensor, beta1: float, beta2: float
 ) -> tuple[float | torch.Tensor, float | torch.Tensor]:
-    """1 / bias_correction1 and 1 / sqrt(bias_correction2), by which a step is multiplied."""
+    """1 / bias_correction1 and 1 / sqrt(bias_correction2), the factors of a step."""
     if isinstance(step, torch.Tensor):
         count = step.double()
         return (1.0 - beta1**count).reciprocal(), (1.0 - beta2**count).rsqrt()

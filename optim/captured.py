@@ -29,7 +29,7 @@ NUMBER = Meta.of((), torch.float64, device=torch.device("cpu"))  # wherever it i
 
 
 class Updating:
-    """Writes the updates of optimizers, with clipping and unscaling, into a program.
+    """Adds the updates of optimizers, with clipping and unscaling, to a program.
 
     What may change from call to call is read when the steps run: learning rates and other options,
     the counts of steps, the scale.
@@ -107,7 +107,7 @@ class Updating:
 
 @dataclass(frozen=True, eq=False)
 class GroupUpdate(Recordable):
-    """What the update of a group is still to write, of what its step is given.
+    """The pending writes of a group's update, as a function of the inputs of its step.
 
     `metas` are those of parameters, gradients and copies; a parameter without a copy has none for
     it. A scale, and whether the update is skipped, are given before them where they are `scaled`
@@ -164,7 +164,7 @@ class _Writing:
     def unscale(
         self, scaler: StaticGradScaler, gradients: Sequence[Value]
     ) -> tuple[Value, Value | None]:
-        """What gradients are multiplied by, and whether the update is skipped."""
+        """The factor of gradients, and whether the update is skipped."""
         factor = self._value(NUMBER)
         self._step("unscale_factor", HOST, [], [factor], partial(_unscale_factor, scaler))
         if not scaler.may_skip:
@@ -175,7 +175,7 @@ class _Writing:
         return factor, found
 
     def clip(self, clipping: Clipping, of: dict[int, Trained], scale: Value | None) -> Value:
-        """The norm of gradients that are clipped together; `of` then has the clipped ones."""
+        """The norm of gradients that are clipped together; `of` then contains the clipped ones."""
         params = [id(param) for param in clipping.params]
         grads = [of[param].gradient for param in params]
         norm = self._value(
@@ -201,7 +201,7 @@ class _Writing:
         self._writing_step("adapt_scale", scaler, [found], partial(_adapt, scaler))
 
     def limit(self, group: Group, trained: Sequence[Trained], scale: Value | None) -> Value | None:
-        """What a group's gradients are multiplied by, which are clipped if the group says so."""
+        """The factor of a group's gradients, which are clipped if its options say so."""
         if group.get("clip_grad_max_norm") is None:
             return scale
         grads = [each.gradient for each in trained]
@@ -248,7 +248,7 @@ class _Writing:
     def _states(
         self, optimizer: Optimizer, group: Group, trained: Sequence[Trained]
     ) -> list[Value]:
-        """What is kept of each parameter; a number of steps takes no memory of a device."""
+        """The state of each parameter; a number of steps takes no device memory."""
         found = []
         for each in trained:
             for key in optimizer.state_names(group) or ():
@@ -292,13 +292,13 @@ class _Writing:
         pending: Pending,
         writes: tuple[Value, ...] = (),
     ) -> None:
-        """A step that consists of the writes that `pending` gives."""
+        """A step that consists of the writes that `pending` returns."""
         run = partial(_finished, pending)
         self._step(name, origin, inputs, [], run, several=True, writes=writes, pending=pending)
 
 
 def _exchanging(gradients: Sequence[Value]) -> Exchanging:
-    """How a number of all ranks' gradients is made between processes."""
+    """The boxings by which a number of all ranks' gradients is computed between processes."""
     metas = [grad.meta for grad in gradients if grad.meta.placement is not None]
     if not world().launched or not metas:
         return {}
@@ -342,7 +342,7 @@ def _clip_norm(
 
 
 def _clip(group: Group, metas: Sequence[Meta], *given: Shards) -> Shards:
-    """What the gradients of a group are multiplied by so that their norm is not above its limit."""
+    """The factor by which the gradients of a group are multiplied to limit their norm."""
     count = len(metas)
     before = DeviceScalar(given[count][0]) if len(given) > count else None
     norm_type = group.get("clip_grad_norm_type", 2.0)

@@ -64,7 +64,7 @@ def finite_norm(
     error_if_nonfinite: bool,
     scale: DeviceScalar | None = None,
 ) -> DeviceScalar:
-    """`total_norm`; raises OnefoldRuntimeError for one that is not finite, if asked to look."""
+    """`total_norm`; with `error_if_nonfinite`, raises OnefoldRuntimeError unless it is finite."""
     total = total_norm(grads, norm_type, scale)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise OnefoldRuntimeError(
@@ -75,22 +75,22 @@ def finite_norm(
 
 
 def norm_of(total: DeviceScalar) -> Tensor:
-    """A norm as users get it: a local 0-d tensor, for which nothing waits."""
+    """A norm as users get it: a local 0-d tensor, without synchronization."""
     return from_torch(total.value.to(torch.get_default_dtype()))
 
 
 def clip_factor(total: DeviceScalar, max_norm: float) -> DeviceScalar:
-    """What gradients of this norm are multiplied by."""
+    """The factor of gradients of this norm."""
     return DeviceScalar((max_norm / (total.value + 1e-6)).clamp(max=1.0))
 
 
 def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
-    """The factor, None if it is known to be 1: a pass over gradients costs more than a look."""
+    """The factor, None if it is known to be 1: reading it costs less than a pass over gradients."""
     return None if free_to_read(factor) and float(factor) == 1.0 else factor
 
 
 def times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
-    """A gradient times a number, for which nothing waits."""
+    """A gradient times a number, without synchronization."""
     unique = {id(part): part for part in gradient.shards}
     found = {key: kernels.scaled([x], factor.on_device_of(x))[0] for key, x in unique.items()}
     return from_shards(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
@@ -153,14 +153,14 @@ def _powers(
 def _counts(
     norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """How many elements are not 0."""
+    """The number of elements that are not 0."""
     return torch.stack([(x != 0).sum().double() for x in _magnitudes(scale, parts)])
 
 
 def _least(
     norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """The negated least magnitudes, whose maximum over ranks can be taken."""
+    """The negated least magnitudes, to be reduced by the maximum over ranks."""
     found = _magnitudes(scale, parts)
     return torch.stack([-x.amin() if x.numel() else x.new_full((), -math.inf) for x in found])
 
@@ -174,7 +174,7 @@ _LOCAL = {0.0: _counts, -math.inf: _least}  # norms of their own; `powers` has t
 
 
 def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
-    """1 if some element is infinite or NaN, else 0, the same on every process; nothing is read."""
+    """1 if some element is infinite or NaN, else 0, on every process; without synchronization."""
     # What is counted is summed up: a maximum over ranks may lose NaN.
     vectors = _vectors(gradients, partial_sum, _not_finite)
     if not vectors:
@@ -183,7 +183,7 @@ def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
 
 
 def _vectors(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> list[torch.Tensor]:
-    """What `local` gives for the gradients, reduced over ranks; a vector for each layout.
+    """The results of `local` for the gradients, reduced over ranks; a vector for each layout.
 
     Those of gradients without data have none either.
     """

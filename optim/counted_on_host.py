@@ -26,7 +26,7 @@ class CountedOnHost(RuleOptimizer):
     recorded_if_skipped = False
 
     def advance(self, group: Group, rate: float, kept: Kept) -> tuple[Kept, Kept]:
-        """What `numbers_at` finds in its group at this step, and what is kept after it.
+        """The options of the group for `numbers_at` at this step, and the state to keep after it.
 
         `kept` is what was kept before it, empty at a parameter's first step.
         """
@@ -62,12 +62,12 @@ def as_kept(number: float) -> float:
 
 
 def decoupled(group: Group) -> Kept:
-    """What a step uses where weight decay is not to be added to gradients."""
+    """The options of a step with decoupled weight decay."""
     if not group["decoupled_weight_decay"]:
         return {}
     return {"weight_decay": 0.0, "decoupled": group["weight_decay"]}
 
 
 def shrinking(group: Group, at: LocalStep) -> Numbers:
-    """What parameters are multiplied by then, before their update."""
+    """The factor of parameters before their update, by decoupled weight decay."""
     return {"decay": 1.0 - at.lr * group["decoupled"]} if group.get("decoupled") else {}

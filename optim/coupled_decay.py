@@ -13,7 +13,7 @@ from .optimizer import Group, Part
 
 
 def decayed_apart(part: Part) -> Iterator[Part]:
-    """The part in parts; partial parameters have gradients with the decay in.
+    """The part, split; the gradients of partial parameters include the decay.
 
     A kernel adds it to each addend, and only one of a gradient's may be other than 0.
     """

@@ -11,7 +11,7 @@ from .held_numbers import HeldNumbers
 
 
 class DeviceScalar:
-    """A 0-d tensor, with a copy for every device and dtype that asks; reading it waits for it.
+    """A 0-d tensor, copied on demand to devices and dtypes; reading it synchronizes.
 
     >>> number = DeviceScalar(torch.tensor(0.5, dtype=torch.float64))
     >>> number.on(torch.device("cpu"), torch.float32), float(number)
@@ -24,11 +24,11 @@ class DeviceScalar:
 
     @staticmethod
     def of(number: float) -> DeviceScalar:
-        """A number of the host's."""
+        """A scalar of a number on the host."""
         return DeviceScalar(torch.tensor(number, dtype=torch.float64))
 
     def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """The number there; nobody may write into it."""
+        """The number on this device, which must not be written."""
         found = self._copies.get((device, dtype))
         if found is None:
             found = to_device(self.value, device, dtype)
@@ -36,7 +36,7 @@ class DeviceScalar:
         return found
 
     def on_device_of(self, like: torch.Tensor) -> torch.Tensor:
-        """The number for arithmetic with a tensor: where that is, in float64 or float32."""
+        """The number for arithmetic with a tensor: on its device, in float64 or float32."""
         return self.on(like.device, torch.float64 if like.dtype in _DOUBLE else torch.float32)
 
     def times(self, other: DeviceScalar | None) -> DeviceScalar:
@@ -55,7 +55,7 @@ class DeviceScalar:
 
 
 class LocalStep(NamedTuple):
-    """What the update of local tensors is given: numbers, or tensors on their device."""
+    """The inputs of an update of local tensors: numbers, or tensors on their device."""
 
     lr: float | torch.Tensor
     step: int | torch.Tensor = 0
@@ -64,20 +64,20 @@ class LocalStep(NamedTuple):
     held: HeldNumbers | None = None
 
     def reading(self, held: HeldNumbers) -> LocalStep:
-        """The same with the numbers of the host read from memory."""
+        """The same, with the numbers of the host read from memory."""
         step = self.step if isinstance(self.step, torch.Tensor) else held.step
         return self._replace(lr=held.lr, step=step, held=held)
 
 
 class Given(NamedTuple):
-    """What an update is given besides gradients."""
+    """The inputs of an update besides gradients."""
 
     lr: float | torch.Tensor = 0.0  # of the group; a 0-d tensor may be on any device
     scale: DeviceScalar | None = None  # multiplies the gradients first
     found_inf: DeviceScalar | None = None  # 1 where nothing is to change, else 0
 
     def is_skipped(self) -> bool:
-        """Whether a step is to change nothing; waits for the answer."""
+        """Whether the step is skipped; synchronizes with the device."""
         return self.found_inf is not None and bool(int(self.found_inf))
 
     def rate(self, device: torch.device) -> float | torch.Tensor:
@@ -108,5 +108,5 @@ _DOUBLE = (torch.float64, torch.complex128)
 
 
 def free_to_read(number: DeviceScalar) -> bool:
-    """Whether reading the number waits for no device."""
+    """Whether the number can be read without synchronization."""
     return number.value.device.type == "cpu"

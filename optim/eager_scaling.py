@@ -34,7 +34,7 @@ class _Stage(Enum):
 
 
 class EagerScaling:
-    """What eager programs call of a gradient scaler, with torch's meaning.
+    """The methods of a gradient scaler for eager programs, with torch's semantics.
 
     >>> import onefold as flow
     >>> w = flow.nn.Parameter(flow.ones(2))
@@ -55,7 +55,7 @@ class EagerScaling:
         self._found: dict[Optimizer, DeviceScalar] = {}  # where unscaled: 1 if not finite
 
     def adapt(self, found: DeviceScalar) -> list[Change]:
-        """Lets the scale follow a step, where `found` says whether it is skipped."""
+        """Update the scale after a step; `found` says whether the step is skipped."""
         return []
 
     def is_enabled(self) -> bool:
@@ -63,7 +63,7 @@ class EagerScaling:
         return self._enabled
 
     def get_scale(self) -> float:
-        """What the next backward starts from; reading it waits for the steps before."""
+        """The factor of the next loss; reading it waits for the steps before."""
         return float(self._scale) if self._enabled else 1.0
 
     @overload
@@ -73,7 +73,7 @@ class EagerScaling:
     @overload
     def scale(self, outputs: tuple[T, ...]) -> tuple[T, ...]: ...
     def scale(self, outputs: Any) -> Any:
-        """The loss, or each tensor in lists and tuples, times the scale; nothing waits for it.
+        """The loss, or each tensor in lists and tuples, times the scale; without synchronization.
 
         Raises OnefoldTypeError for what is no tensor, OnefoldRuntimeError inside `Graph.build`.
         """
@@ -81,7 +81,7 @@ class EagerScaling:
             return outputs
         not_in_build("scaler.scale(loss)", "graph.set_grad_scaler(scaler) scales what is in it")
         if isinstance(outputs, Tensor):
-            return mul(outputs, self._beside(outputs))
+            return mul(outputs, self._scale_for(outputs))
         if isinstance(outputs, (list, tuple)):
             return type(outputs)([self.scale(each) for each in outputs])
         if isinstance(outputs, Iterable):
@@ -90,7 +90,7 @@ class EagerScaling:
             f"scale(outputs): outputs must be a Tensor or an iterable of them, but got {outputs!r}"
         )
 
-    def _beside(self, x: Tensor) -> Tensor:
+    def _scale_for(self, x: Tensor) -> Tensor:
         """The scale as a 0-d tensor for arithmetic with `x`."""
         if x.is_local:
             return from_torch(self._scale.on(x.shards[0].device, torch.float32))
@@ -176,7 +176,7 @@ class EagerScaling:
             self._found.pop(optimizer, None)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Let the scale follow the steps since the last `update()`, or take a new one.
+        """Update the scale by the steps since the last `update()`, or set a new one.
 
         Raises OnefoldRuntimeError where there was no step.
         """

@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor, from_shards
 
 
 def full_for(param: Tensor, value: float) -> Tensor:
-    """State of one value; of a partial parameter one addend has it, and the others have 0."""
+    """State of one value; for a partial parameter one addend has it, the others are 0."""
     meta = param.meta
     unique = {id(part): _full_like(part, value) for part in param.shards}
     if not meta.partial or not value:

@@ -25,7 +25,7 @@ __all__ = ["GradScaler", "StaticGradScaler"]
 
 
 class StaticGradScaler(EagerScaling):
-    """A constant scale: results change only where digits were lost.
+    """A constant scale: results change only where gradients would underflow.
 
     The loss's backward starts from the scale, and the gradients are divided by it before they are
     clipped and used. For `Graph.set_grad_scaler`, or for eager programs as torch's scaler.
@@ -40,16 +40,16 @@ class StaticGradScaler(EagerScaling):
         self._scale = DeviceScalar.of(positive("scale_factor", scale_factor))
 
     def on(self, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        """The scale there, for the backward of a graph."""
+        """The scale on this device, for the backward of a graph."""
         return self._scale.on(device, dtype)
 
     def factor(self) -> DeviceScalar:
-        """What gradients are multiplied by."""
+        """The factor by which gradients are unscaled."""
         return DeviceScalar(self._scale.value.double().reciprocal())
 
     @no_grad
     def found_inf(self, gradients: Sequence[Tensor]) -> DeviceScalar:
-        """1 if some gradient is not finite, else 0; not read, and the same on all ranks."""
+        """1 if some gradient is not finite, else 0, on all ranks; without synchronization."""
         return found_inf(gradients)
 
     def state_dict(self) -> dict[str, float]:
@@ -128,7 +128,7 @@ class GradScaler(StaticGradScaler):
         self._good_steps = torch.zeros((), dtype=torch.int32)  # since a change, or a skipped step
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by after good steps."""
+        """The factor of the scale after good steps."""
         return self._growth
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -137,7 +137,7 @@ class GradScaler(StaticGradScaler):
         self._growth = float(new_factor)
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after a skipped step."""
+        """The factor of the scale after a skipped step."""
         return self._backoff
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -146,7 +146,7 @@ class GradScaler(StaticGradScaler):
         self._backoff = float(new_factor)
 
     def get_growth_interval(self) -> int:
-        """After how many good steps the scale grows."""
+        """The number of good steps after which the scale grows."""
         return self._interval
 
     def set_growth_interval(self, new_interval: int) -> None:
@@ -172,7 +172,7 @@ class GradScaler(StaticGradScaler):
         return [partial(self.__dict__.update, values)]
 
     def state_dict(self) -> dict[str, float]:
-        """What torch's scaler keeps, by the same names; empty where it is not enabled."""
+        """The state of torch's scaler, by the same names; empty if it is not enabled."""
         if not self._enabled:
             return {}
         return {

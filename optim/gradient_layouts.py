@@ -16,7 +16,7 @@ BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough
 
 
 def with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Those of the parameters that have a gradient, and their gradients."""
+    """The parameters that have a gradient, and their gradients."""
     params = list(params)
     grads = [param.grad for param in params]
     there = [grad for grad in grads if grad is not None]
@@ -48,7 +48,7 @@ def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
 
 
 def begin_aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
-    """Start what `aligned` does; what is returned waits for it.
+    """Start what `aligned` does; the returned function waits for it.
 
     All ranks start such work in one order, and wait for it in one order.
     """
@@ -99,7 +99,7 @@ def _shared(found: list[Tensor]) -> list[Tensor]:
 
 
 def _one_addend(grad: Tensor, target: Meta) -> Tensor:
-    """A gradient for a partial parameter, each element whole on one rank and 0 on the others.
+    """A gradient for a partial parameter: each element is on one rank, and 0 on the others.
 
     An update rule that is not linear may then work on each addend by itself.
     """
@@ -141,7 +141,7 @@ def _begin_together(grads: Sequence[Tensor], like: Meta) -> Callable[[], list[Te
 
 
 def not_in_build(what: str, instead: str) -> None:
-    """Raise OnefoldRuntimeError while a graph is captured: it has no gradients of numbers then."""
+    """Raise OnefoldRuntimeError while a graph is captured, when gradients have no values."""
     if interpreter.capturing():
         raise OnefoldRuntimeError(
             f"{what} was called inside build(), at {user_line()}; leave it out there: {instead}"

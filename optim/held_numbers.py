@@ -13,7 +13,7 @@ from ..kernels.update_rule_ref import Numbers, shared
 
 
 class HeldNumbers:
-    """The numbers of a rule, behind them weight decay, the learning rate and the number of a step.
+    """The numbers of a rule, followed by weight decay, the learning rate and the step number.
 
     `place` gives them memory. With `on_device` some depend on what only the device knows, such as
     how many steps were skipped, and are computed there.
@@ -58,7 +58,7 @@ class HeldNumbers:
 def values_of(
     numbers: Numbers, decay: float | None, rate: float | torch.Tensor, step: int
 ) -> list[float]:
-    """What the host writes into the memory of held numbers; an even count, for its alignment."""
+    """The numbers that the host writes to the memory of `HeldNumbers`, padded to an even count."""
     found = [float(x) for x in shared(numbers).values()]
     if decay is not None:
         found.append(decay)

@@ -98,7 +98,7 @@ def _move(
     params: Sequence[Tensor],
     given: Given,
 ) -> Iterable[Change]:
-    """The steps along the ways that were found, the `number`-th of their lists."""
+    """The steps along the directions that were found, the `number`-th of their lists."""
     targets, ways, weights, *copies = lists
     _, steps = unique_shards(params, lengths())[number]
     at = given.local(targets[0])

@@ -45,7 +45,7 @@ class LARS(Momentum):
             params, lr, momentum, weight_decay, eps=eps, lars_coefficient=lars_coefficient
         )
 
-    def _beside(self, part: Part) -> list[Sequence[Tensor]]:
+    def _extra_columns(self, part: Part) -> list[Sequence[Tensor]]:
         return [tensor_norms(part.params), tensor_norms(part.grads, part.given.scale)]
 
     def _update_by_rule(

@@ -110,7 +110,7 @@ class LBFGS(Optimizer):
             raise
 
     def _take_back(self, values: list[list[torch.Tensor]], state: State) -> None:
-        """Let parameters and state be what they were before a step."""
+        """Restore parameters and state to those before a step."""
         self._restore(values)
         self.state.clear()
         if state:

@@ -156,7 +156,7 @@ class Optimizer(StepHooks):
             check_options(type(self).__name__, {"betas": own["betas"]})
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024) -> Self:
-        """Split what eager training keeps of broadcast parameters over their ranks; returns itself.
+        """Split the optimizer state of broadcast parameters over their ranks; returns itself.
 
         Stage 1 splits the state: each rank updates its shards, which are gathered when the step
         ends. In stage 2 each gradient is also reduced to shards as soon as backward has made it.
@@ -193,7 +193,7 @@ class Optimizer(StepHooks):
 
     @with_argument_errors
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, or set them to zero."""
+        """Reset all gradients to None, or to zero."""
         for group in self.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
@@ -244,7 +244,7 @@ class Optimizer(StepHooks):
         self.replicas.after_step(self)
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
-        """The parameters of each group that have a gradient, and these, laid out as they are.
+        """The parameters of each group that have a gradient, and the gradients in their layouts.
 
         Gradients are boxed all together, and stay so.
         """
@@ -291,7 +291,7 @@ class Optimizer(StepHooks):
         given: Given,
         copies: Sequence[Tensor | None] = (),
     ) -> list[Write]:
-        """The update of the parameters of a group in their memory, which is theirs alone.
+        """The update of the parameters of a group in place, in memory that is not shared.
 
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
         themselves, or in a graph perhaps other layouts of them. `copies` take the new values, too.
@@ -315,13 +315,13 @@ class Optimizer(StepHooks):
         lay_states(params, states)
 
     def _update(self, part: Part) -> Iterable[Write]:
-        """What changes the parameters, and the state of each; see `engine/commit.py`."""
+        """The change of the parameters, and the state of each; see `engine/commit.py`."""
         raise OnefoldNotImplementedError(f"step: {type(self).__name__} needs _update(part)")
 
     # State.
 
     def state_names(self, group: Group) -> tuple[str, ...] | None:
-        """What is kept of each parameter of a group that was updated; None: not known."""
+        """The names of the state of each parameter in a group; None: not known."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ class Optimizer(StepHooks):
         return self._described(kept)
 
     def _described(self, entry_of: Callable[[State], State]) -> dict[str, Any]:
-        """What `state_dict` gives, with what `entry_of` makes of each parameter's state."""
+        """The result of `state_dict`, with `entry_of` applied to each parameter's state."""
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -395,7 +395,7 @@ class Optimizer(StepHooks):
             group.update(options)
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
-        """A value of a parameter's state, given or torch's, as it is kept here."""
+        """A value of a parameter's loaded state, perhaps torch's, in the form kept here."""
         if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
             number = float(value)
             return int(number) if key == "step" else number
@@ -421,7 +421,7 @@ class Optimizer(StepHooks):
 
 
 def kept(entry: State) -> State:
-    """A copy of a parameter's state, to be kept: its numbers are read."""
+    """A copy of a parameter's state to keep; its numbers are read."""
     numbers = with_numbers(entry).items()
     return {key: clone(x) if isinstance(x, Tensor) else x for key, x in numbers}
 
@@ -432,7 +432,7 @@ def with_numbers(entry: State) -> State:
 
 
 def options_of(group: Group) -> Group:
-    """The options of a group, to be kept: a rate that is a tensor is read."""
+    """The options of a group to keep; a rate that is a tensor is read."""
     found = {key: value for key, value in group.items() if key != "params"}
     if isinstance(found.get("lr"), Tensor):
         found["lr"] = float(found["lr"])
@@ -449,7 +449,7 @@ def rate_of(group: Group) -> float | torch.Tensor:
 
 @no_grad
 def set_rate(group: Group, rate: float) -> None:
-    """Give a group its learning rate; a tensor takes it and stays the same tensor."""
+    """Set the learning rate of a group; a rate that is a tensor is written in place."""
     if isinstance(group["lr"], Tensor):
         fill_(group["lr"], rate)
     else:
@@ -464,7 +464,7 @@ def _check_rate(lr: object) -> None:
 
 
 def loaded_as(value: object, param: Tensor) -> object:
-    """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
+    """A loaded value of the state; a tensor is copied to the layout of the parameter."""
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
     duplicate = from_shards((), param.meta)
@@ -474,6 +474,6 @@ def loaded_as(value: object, param: Tensor) -> object:
 
 
 def zeros_for(param: Tensor) -> Tensor:
-    """State of zeros laid out as the parameter; replicas of a virtual world share memory."""
+    """Zeros in the layout of the parameter; replicas of a virtual world share memory."""
     unique = {id(part): torch.zeros_like(part) for part in param.shards}
     return from_shards(tuple([unique[id(part)] for part in param.shards]), param.meta)

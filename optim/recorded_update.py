@@ -32,7 +32,7 @@ class Updated:
     checked: bool  # whether a scaler may skip it
 
     def why_not_recorded(self) -> str:
-        """Why the update cannot be recorded; an empty text if it can."""
+        """Why the update cannot be recorded; empty if it can."""
         optimizer, group = self.optimizer, self.group
         name = type(optimizer).__name__
         own = type(optimizer).__module__.startswith(f"{__package__}.")
@@ -57,7 +57,7 @@ class RecordedUpdate(Recording):
         updated: Updated,
         part_of: Callable[[Sequence[object], Sequence[State]], Part],
     ) -> None:
-        """`part_of` makes a part of what the step is given, and the states."""
+        """`part_of` makes a part of the inputs of the step and the states."""
         self._optimizer, self._group, self._owners = optimizer, updated.group, updated.owners
         self._part_of = part_of
         self._states = self._found_states()
@@ -73,7 +73,7 @@ class RecordedUpdate(Recording):
     def of(
         updated: Updated, part_of: Callable[[Sequence[object], Sequence[State]], Part]
     ) -> RecordedUpdate | None:
-        """A recording; None while a state, or a number of steps that it needs, is not there."""
+        """A recording; None while a state, or a number of steps that it needs, does not exist."""
         optimizer = updated.optimizer
         assert isinstance(optimizer, RuleOptimizer)
         made = RecordedUpdate(optimizer, updated, part_of)
@@ -142,13 +142,13 @@ class RecordedUpdate(Recording):
         return [state.get(owner) or {} for owner in self._owners]
 
     def _shards(self, states: Sequence[State]) -> list[Shards | None]:
-        """The memory of all states; None for those that are not there."""
+        """The memory of all states; None for those that do not exist."""
         keys = self._optimizer.tensor_names(self._group)
         found = [state.get(key) for state in states for key in keys]
         return [None if x is None else x.shards for x in found]
 
     def _is_at(self, states: Sequence[State]) -> bool:
-        """Whether the number of steps is on the device, or the host, as it was."""
+        """Whether the number of steps is on the device, or the host, as before."""
         if self._done is None:
             return _step_on_device(states) is None
         steps = {id(step): step for step in [state.get("step") for state in states]}.values()
@@ -156,7 +156,7 @@ class RecordedUpdate(Recording):
         return all(isinstance(step, DeviceScalar) and step.value is memory for step in steps)
 
     def _counts_alone(self) -> bool:
-        """Whether the number of steps on the device is of no other parameters: it is written."""
+        """Whether no other parameters share the number of steps on the device, which is written."""
         assert self._done is not None
         own = {id(state) for state in self._states}
         others = [state for state in self._optimizer.state.values() if id(state) not in own]
@@ -176,7 +176,7 @@ class RecordedUpdate(Recording):
     def _stepped(
         self, states: Sequence[State], rate: float | torch.Tensor
     ) -> list[tuple[Part, int, Sequence[Write]]]:
-        """The parameters at each step, as the host knows it; on the device it may be another."""
+        """The parameters at each step by the host's count, which may differ from the device's."""
         if self._done is not None:
             states = [_STARTED] * len(states)
         part = Part(self._group, self._owners, self._owners, states, Given(rate))
@@ -184,7 +184,7 @@ class RecordedUpdate(Recording):
 
 
 def _step_on_device(states: Sequence[State]) -> DeviceScalar | None:
-    """The first number of steps that is on the device."""
+    """The first number of steps on the device."""
     steps = [state.get("step") for state in states]
     return next((step for step in steps if isinstance(step, DeviceScalar)), None)
 

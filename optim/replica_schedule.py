@@ -43,7 +43,7 @@ class ReplicaSchedule:
         return _at_step, (self.steps,)
 
     def after_step(self, optimizer: Optimizer) -> None:
-        """Compare when it is time. Raises RankMismatch on every rank of what is not the same.
+        """Compare if it is due. Raises RankMismatch on every rank for replicas that differ.
 
         Numbers that are apart by rounding pass: machines may differ in the order of additions.
         """
@@ -65,12 +65,12 @@ class ReplicaSchedule:
         compare_replicas(found, f"step {self.steps} of {kind}", _options(optimizer), rounding=True)
 
     def _buffers(self) -> list[Named]:
-        """Those of the module whose parameters the optimizer got."""
+        """The buffers of the module whose parameters the optimizer has."""
         module = None if self._module is None else self._module()
         return [] if module is None else [*named_buffers(module)]
 
     def _give_origins(self, optimizer: Optimizer) -> None:
-        """Say that a step made the parameters: optimizers write into memory, which no op sees."""
+        """Set the step as the origin of the parameters, which optimizers write without an op."""
         params = [param for group in optimizer.param_groups for param in group["params"]]
         if len(self._marks) != len(params):
             named = parameters_of(optimizer)

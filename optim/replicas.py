@@ -28,7 +28,7 @@ _MAX_ROUNDED = 8
 
 
 class HasState(Protocol):
-    """What is asked of a module."""
+    """The interface that is required of a module."""
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
@@ -71,7 +71,7 @@ def parameters_of(optimizer: Optimizer) -> list[Named]:
 
 
 def state_of(optimizer: Optimizer, names: dict[int, str] | None = None) -> list[Named]:
-    """The tensors that an optimizer keeps, by the names or numbers of their parameters."""
+    """The state tensors of an optimizer, by the names or numbers of their parameters."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     return [
         (f"{key} of parameter {(names or {}).get(id(param), number)!r}", value)
@@ -140,12 +140,12 @@ def _compare(
 
 
 def _first_unequal(tensor: Tensor, column: Sequence[int]) -> tuple[int, int] | None:
-    """The first positions in the mesh that must hold the same and do not."""
+    """The first positions in the mesh whose replicas differ."""
     return next(((a, b) for a, b in _replicas(tensor) if column[a] != column[b]), None)
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two replicas are further apart than different orders of addition make them."""
+    """Whether two replicas differ by more than different orders of addition explain."""
     if not (a.is_floating_point() or a.is_complex()):
         return not torch.equal(a, b)
     wide = torch.complex128 if a.is_complex() else torch.float64
@@ -155,7 +155,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _compare_owned(placement: Placement, rows: Sequence[Named], what: str) -> None:
-    """The same in a virtual world, whose replicas are most often one torch tensor."""
+    """The same in a virtual world, where replicas usually are one torch tensor."""
     ranks = placement.flat_ranks
     for name, tensor in rows:
         for one, two in _replicas(tensor):

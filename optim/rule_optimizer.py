@@ -31,7 +31,7 @@ Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and 
 
 
 class Stepped(NamedTuple):
-    """Parameters of a part at one step, and what keeps it on the host when they are updated."""
+    """Parameters of a part at one step, and the writes that keep it on the host."""
 
     part: Part
     step: int | DeviceScalar
@@ -39,7 +39,7 @@ class Stepped(NamedTuple):
 
 
 class RuleOptimizer(Optimizer):
-    """The base of these optimizers: `rule` gives a new parameter, and what is kept of it.
+    """The base of these optimizers: `rule` gives the new parameter and its state.
 
     The torch reference, the Triton kernel, the form in graphs and the layouts of the state follow
     from it. See `kernels/update_rules.py`.
@@ -70,10 +70,10 @@ class RuleOptimizer(Optimizer):
         raise NotImplementedError
 
     def _steps(self, part: Part) -> Mapping[int | DeviceScalar, Sequence[int]]:
-        """Which of the parameters are at each step, where that matters to the rule."""
+        """The parameters at each step, if the rule depends on it."""
         return next_steps(part) if self.counts_steps else {0: range(len(part.states))}
 
-    def _beside(self, part: Part) -> list[Sequence[Tensor]]:
+    def _extra_columns(self, part: Part) -> list[Sequence[Tensor]]:
         """More columns of tensors for `update_lists`."""
         return []
 
@@ -87,7 +87,7 @@ class RuleOptimizer(Optimizer):
         return writes
 
     def stepped(self, part: Part) -> Iterator[Stepped]:
-        """The part in parts, whose parameters are at one step each."""
+        """The part, split by the step that parameters are at."""
         apart = self.is_coupled(part.group) and not self.linear
         for own in decayed_apart(part) if apart else (part,):
             for step, indices in self._steps(own).items():
@@ -98,14 +98,14 @@ class RuleOptimizer(Optimizer):
     def update_alike(
         self, part: Part, step: int | DeviceScalar, held: HeldNumbers | None = None
     ) -> list[Write]:
-        """The update of parameters at one step, which all have copies or none of them.
+        """The update of parameters at one step, of which all or none have copies.
 
         With `held` numbers are read from memory.
         """
         keys = self.tensor_names(part.group)
         kept = [[state[key] for state in part.states] for key in keys]
         copied = [copy for copy in part.copies if copy is not None]
-        columns = (part.params, part.grads, *kept, *self._beside(part))
+        columns = (part.params, part.grads, *kept, *self._extra_columns(part))
         writes: list[Write] = []
         for lists in unique_shards(*columns, *([copied] if copied else [])):
             copies = lists.pop() if copied else None
@@ -122,13 +122,13 @@ class RuleOptimizer(Optimizer):
     def update_with_copies(
         self, group: Group, lists: Lists, at: LocalStep, copies: list[torch.Tensor]
     ) -> Iterable[Write]:
-        """`update_lists`, after which copies of the parameters have the new values, too."""
+        """`update_lists`, which also writes the copies of the parameters."""
         if self.has_triton_kernel(lists[0][0]):
             return self._update_by_rule(group, lists, at, copies)
         return [*self.update_lists(group, lists, at), partial(_copying, copies, lists[0])]
 
     def has_triton_kernel(self, like: torch.Tensor) -> bool:
-        """Whether a rule is a Triton kernel for such tensors; torch may have a function for it."""
+        """Whether a Triton kernel computes the rule for such tensors, or else torch."""
         found = self._uses_triton.get(like.is_cuda)
         if found is None:
             found = self._uses_triton[like.is_cuda] = uses_triton(like.device.type)
@@ -168,7 +168,7 @@ class RuleOptimizer(Optimizer):
 
 
 def _copying(copies: list[torch.Tensor], params: list[torch.Tensor]) -> list[Change]:
-    """The copies take what the parameters are now."""
+    """Copy the parameters to their copies."""
     return [partial(torch._foreach_copy_, copies, params)]
 
 
@@ -194,7 +194,7 @@ def _of_real(lists: Lists) -> list[list[torch.Tensor]]:
 
 
 def begin(params: Sequence[Tensor], states: Sequence[State], keys: Sequence[str]) -> None:
-    """Give the state of each parameter zeros for those of the keys that it lacks."""
+    """Add zeros to the state of each parameter for the keys that it lacks."""
     for param, state in zip(params, states, strict=True):
         for key in keys:
             if key not in state:

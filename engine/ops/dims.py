@@ -373,7 +373,7 @@ class Diagonal(ViewOp[DiagonalAttributes]):
     kernel = staticmethod(torch.diagonal)
 
     def places(self, x: Meta, attrs: DiagonalAttributes) -> Places:
-        return _beside(x.ndim, attrs.dim1, attrs.dim2)
+        return _other_dims(x.ndim, attrs.dim1, attrs.dim2)
 
     def gradient(self, dy: Tensor, x: Meta, attrs: DiagonalAttributes) -> Tensor:
         return _diag_embed(dy, tuple(x.shape), *attrs)
@@ -404,7 +404,7 @@ class DiagEmbed(Mover[DiagEmbedAttributes]):
     kernel = staticmethod(kernels.diag_embed)
 
     def places(self, x: Meta, attrs: DiagEmbedAttributes) -> Places:
-        return [(j, i) for i, j in _beside(len(attrs.shape), attrs.dim1, attrs.dim2)]
+        return [(j, i) for i, j in _other_dims(len(attrs.shape), attrs.dim1, attrs.dim2)]
 
     def bind(self, local: Local, attrs: DiagEmbedAttributes) -> Kernel:
         return local.bind(self.kernel, local.output_shape(), *attrs[1:])
@@ -413,7 +413,7 @@ class DiagEmbed(Mover[DiagEmbedAttributes]):
         return _diagonal(dy, attrs.offset, attrs.dim1, attrs.dim2)
 
 
-def _beside(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:
+def _other_dims(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:
     """For each dim but these two, its place in `diagonal`'s output."""
     gone = (wrap(dim1, ndim), wrap(dim2, ndim))
     kept = [dim for dim in range(ndim) if dim not in gone]

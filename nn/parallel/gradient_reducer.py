@@ -20,13 +20,13 @@ class _Round:
         self.ends: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
 
     def start(self, index: int) -> None:
-        """Let go of a bucket."""
+        """Start the reduction of a bucket."""
         params, grads = with_gradients(self.waiting[index])
         self.waiting[index] = []
         self.ends.append((params, begin_aligned(params, grads)))
 
     def finish(self) -> None:
-        """Let go of what is left, where some parameters had no gradient, and wait for all."""
+        """Start the remaining buckets, if some parameters had no gradient, and wait for all."""
         for index, params in enumerate(self.waiting):
             if params:
                 self.start(index)
@@ -57,7 +57,7 @@ class GradientReducer:
         self.rounds: WeakKeyDictionary[LeafCalls, _Round] = WeakKeyDictionary()
 
     def _ready(self, param: Tensor) -> None:
-        """Hear that a backward pass has made the gradient of a parameter."""
+        """Called when a backward pass has computed the gradient of a parameter."""
         if not self.enabled or interpreter.capturing():
             return
         running = running_pass()

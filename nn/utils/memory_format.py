@@ -12,10 +12,10 @@ M = TypeVar("M", bound=Module)
 
 
 def convert_conv2d_weight_memory_format(module: M, memory_format: torch.memory_format) -> M:
-    """The module as it is: kernels read the strides of a weight, and choose their own order."""
+    """The module unchanged: kernels read the strides of a weight and choose their own order."""
     return module
 
 
 def convert_conv3d_weight_memory_format(module: M, memory_format: torch.memory_format) -> M:
-    """The module as it is, as `convert_conv2d_weight_memory_format` does."""
+    """The module unchanged; see `convert_conv2d_weight_memory_format`."""
     return module

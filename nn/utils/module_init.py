@@ -13,7 +13,7 @@ M = TypeVar("M", bound=Module)
 
 
 def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
-    """`module_cls(*args, **kwargs)` with unset parameters, of which nothing was drawn.
+    """`module_cls(*args, **kwargs)` with uninitialized parameters.
 
     Raises OnefoldRuntimeError unless `module_cls` is a module class that takes a `device`.
     """

@@ -115,7 +115,7 @@ class _Orthogonal(Module):
 
 
 def _whole_layout(x: Tensor) -> Layout:
-    """Where x is, whole on every rank."""
+    """The layout of x with broadcast on every axis."""
     if x.is_local:
         return {"device": x.device}
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}

@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Module)
 
 
 class _WeightNorm(Module):
-    """A weight of the length of its first tensor, in the direction of the second."""
+    """A weight with the norm of its first tensor and the direction of the second."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ def cached() -> Iterator[None]:
 
 
 def set_original(original: Tensor, value: Tensor) -> None:
-    """Give a tensor another value, in the layout it has; it may have another shape then."""
+    """Set the value of a tensor, in its layout; the shape may change."""
     if value.shape == original.shape:
         value = fitted(value, original)
     else:
@@ -141,7 +141,7 @@ class ParametrizationList(ModuleList):
 
     @no_grad
     def _inverse(self, value: Tensor, strict: bool) -> Tensor | Sequence[Tensor]:
-        """What the parametrizations compute `value` from, by their right inverses."""
+        """The originals of which the parametrizations make `value`, by their right inverses."""
         found: Tensor | Sequence[Tensor] = value
         for module in reversed(list(self)):
             if hasattr(module, "right_inverse"):
@@ -158,7 +158,7 @@ class ParametrizationList(ModuleList):
         return found
 
     def right_inverse(self, value: Tensor) -> None:
-        """Let the parametrized tensor be `value`: set the originals by the right inverses.
+        """Set the parametrized tensor to `value`: set the originals by the right inverses.
 
         Raises OnefoldRuntimeError for a parametrization without one, OnefoldValueError for
         results of another number, dtype or shape than the originals; then nothing is changed.

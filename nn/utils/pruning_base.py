@@ -113,7 +113,7 @@ class BasePruningMethod(ABC):
         return t * fitted(whole(mask), t.detach())
 
     def remove(self, module: Module) -> None:
-        """Let the parameter have the pruned value, and be an ordinary one again."""
+        """Make the parameter an ordinary one again, with the pruned value."""
         name = self._tensor_name
         assert name is not None, f"Module {module} has to be pruned before pruning can be removed"
         original = module._parameters[f"{name}_orig"]
@@ -153,7 +153,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The default mask, with what the latest method prunes of the elements that it left."""
+        """The default mask, with what the latest method prunes among the remaining elements."""
         method = self._pruning_methods[-1]
         mask = whole(default_mask).to(t.dtype, copy=True)
         part = _left(method, mask)
@@ -163,7 +163,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def _left(method: BasePruningMethod, mask: Any) -> Any:
-    """The index of what a method chooses from: whole channels if it is structured."""
+    """The index of the elements that a method chooses from: whole channels if it is structured."""
     if method.PRUNING_TYPE == "unstructured":
         return mask == 1
     if method.PRUNING_TYPE == "global":

@@ -65,7 +65,7 @@ class PackedSequence(_Fields):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def _with(self, convert: Callable[[Tensor], Tensor]) -> Self:
-        """The data converted, the indices moved where it is then."""
+        """The converted data, with the indices moved to its device."""
         data = convert(self.data)
         if data is self.data:
             return self
@@ -77,7 +77,7 @@ class PackedSequence(_Fields):
         return type(self)(data, self.batch_sizes, *indices)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """The data in another dtype or on another device; this one if it is so already."""
+        """The data in another dtype or on another device; itself if nothing changes."""
         return self._with(lambda data: to(data, *args, **kwargs))
 
     def cuda(self, device: int | None = None) -> Self:
@@ -127,7 +127,7 @@ def _element(value: float, dtype: torch.dtype) -> Any:
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The inverse of a permutation, in its layout; None of None.
+    """The inverse of a permutation, in its layout; None for None.
 
     >>> import onefold as flow
     >>> flow.nn.utils.rnn.invert_permutation(flow.tensor([2, 0, 1])).tolist()

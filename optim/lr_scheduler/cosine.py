@@ -58,7 +58,7 @@ class CosineAnnealing:
         return self.eta_min + (base_lr - self.eta_min) * half_cosine(step / self.T_max)
 
     def after(self, rate: float, base_lr: float, step: int) -> float:
-        """The rate at a step that had another one before it, which others may have changed."""
+        """The rate at a step, from the rate at the step before, which others may have changed."""
         if step == 0:
             return rate
         if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # it was at the lower end

@@ -73,7 +73,7 @@ def _momentum(group: Group, momentum: float) -> Group:
 
 @dataclass(frozen=True)
 class Cyclic:
-    """Between two numbers in straight lines, with a height that `scale` gives."""
+    """A triangle wave between two numbers, with a height that `scale` gives."""
 
     base: float
     top: float

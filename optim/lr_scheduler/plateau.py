@@ -71,7 +71,7 @@ class ReduceLROnPlateau(Scheduler):
         return self.num_bad_steps
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
-        """Take note of a metric (a number or a tensor of one element) and reduce the rates if due.
+        """Record a metric (a number or a tensor of one element), and reduce the rates if due.
 
         An `epoch` is the number of the step, which torch has deprecated. Raises
         OnefoldRuntimeError when groups were added to the optimizer.
@@ -115,7 +115,7 @@ class ReduceLROnPlateau(Scheduler):
         return value < bound if self.mode == "min" else value > bound
 
     def _reduced(self, rates: Sequence[float]) -> dict[int, float]:
-        """The rates that become less, by the indices of their groups."""
+        """The reduced rates, by the indices of their groups."""
         lower = {
             index: max(rate * self.factor, least)
             for index, (rate, least) in enumerate(zip(rates, self.min_lrs, strict=True))

@@ -30,7 +30,7 @@ class Schedule(Protocol):
 
 
 def check(allowed: bool, rule: str, found: object) -> None:
-    """Raise OnefoldValueError with the rule and what was found, unless that is allowed."""
+    """Raise OnefoldValueError with the rule and the value, unless `allowed`."""
     if not allowed:
         raise OnefoldValueError(f"{rule}, but got {found}")
 
@@ -46,7 +46,7 @@ def warn_of_epoch() -> None:
 
 
 class Scheduler:
-    """What all schedulers share, also the one without a closed form: their groups and state."""
+    """The base of all schedulers, also of the one without a closed form: groups and state."""
 
     state_keys: ClassVar[tuple[str, ...]]  # attributes; lists have an entry for each group
 
@@ -61,7 +61,7 @@ class Scheduler:
 
     @property
     def last_epoch(self) -> int:
-        """The number of steps, as torch calls it."""
+        """The number of steps, under torch's name."""
         return self.last_step
 
     @last_epoch.setter
@@ -73,13 +73,13 @@ class Scheduler:
         return list(self._last_lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the scheduler has come; its options are the program's and are not in here."""
+        """The progress of the scheduler, without its options, which belong to the program."""
         values = {key: getattr(self, key) for key in self.state_keys}
         return {key: list(x) if isinstance(x, list) else x for key, x in values.items()}
 
     @with_argument_errors
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
+        """Continue from the result of `state_dict`; the optimizer's state holds the learning rates.
 
         Raises OnefoldValueError when keys are missing or unknown, or groups do not match.
         """
@@ -114,7 +114,7 @@ class Scheduler:
         return groups
 
     def _setting(self, rates: Mapping[int, float], **values: object) -> list[Change]:
-        """What sets rates, by the indices of their groups, and attributes to new values."""
+        """The changes that set rates, by the indices of their groups, and attributes."""
         groups = self.optimizer.param_groups
         changes: list[Change] = [partial(self.__dict__.update, values)]
         for index, rate in rates.items():
@@ -192,7 +192,7 @@ class LRScheduler(Scheduler):
         _set_initial(groups, self.base_lrs)
 
     def get_lr(self, *args: Any, **kwargs: Any) -> Any:
-        """What a subclass gives: a list with each group's rate at `last_epoch`.
+        """To be overridden by subclasses: a list with each group's rate at `last_epoch`.
 
         Raises OnefoldNotImplementedError in this class; `get_last_lr()` has the latest rates.
         """
@@ -216,7 +216,7 @@ class LRScheduler(Scheduler):
         return [schedule.rate(base_lr, step) for schedule, base_lr in pairs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Go on by one step; call it after `optimizer.step()`.
+        """Advance by one step; call it after `optimizer.step()`.
 
         With `epoch`, which torch has deprecated, the rates are those after so many steps.
         """
@@ -243,7 +243,7 @@ class LRScheduler(Scheduler):
         return epoch
 
     def _asked(self, step: int, closed: bool) -> list[float]:
-        """The rates that a subclass gives for a step by torch's methods."""
+        """The rates that a subclass computes for a step by torch's methods."""
         before = self.last_step, self._get_lr_called_within_step
         self.last_step, self._get_lr_called_within_step = step, True
         try:
@@ -260,7 +260,7 @@ class LRScheduler(Scheduler):
         return [_number(rate) for rate in rates]
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the scheduler has come; its options are the program's and are not in here.
+        """The progress of the scheduler, without its options, which belong to the program.
 
         A subclass with torch's `get_lr()` may keep anything: all attributes of its own are in here.
         """
@@ -288,7 +288,7 @@ class _OfMethod:
 
 
 def _form(kind: type[LRScheduler]) -> str | None:
-    """How a subclass of users gives its rates; None where a schedule does."""
+    """How a user-defined subclass computes its rates; None if it has a schedule."""
     if kind.get_lr is not LRScheduler.get_lr:
         parameters = inspect.signature(kind.get_lr).parameters.values()
         needed = [each for each in parameters if each.default is each.empty and each.kind <= 1]

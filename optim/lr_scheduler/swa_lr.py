@@ -54,7 +54,7 @@ class SWALR(Scheduler):
         self.step()
 
     def step(self) -> None:
-        """Go on by one step; call it after `optimizer.step()`."""
+        """Advance by one step; call it after `optimizer.step()`."""
         groups = self._param_groups()
         last_step = self.last_step + 1
         step = last_step - self._begun
@@ -69,6 +69,6 @@ class SWALR(Scheduler):
         finish([partial(self._setting, found, last_step=last_step, _last_lr=rates)])
 
     def _part(self, step: int) -> float:
-        """How far the annealing has come after some steps: from 0 to 1."""
+        """The progress of the annealing after some steps, from 0 to 1."""
         t = max(0, min(1, step / max(1, self.anneal_epochs)))
         return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
