@@ -99,7 +99,7 @@ class TensorMethods:
         atol: builtins.float = 1e-08,
         equal_nan: builtins.bool = False,
     ) -> builtins.bool:
-        """Whether all elements are close (see `isclose`): the same answer on every rank."""
+        """Whether all elements are close (see `isclose`); the same result on every rank."""
     def amax(
         self, dim: builtins.int | Sequence[builtins.int] | None = (), keepdim: builtins.bool = False
     ) -> Tensor:
@@ -217,7 +217,7 @@ class TensorMethods:
     def byte(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.uint8; the same tensor when it is that already."""
     def cast(self, dtype: torch.dtype) -> Tensor:
-        """`input` in `dtype`; the same tensor when it is in that dtype already."""
+        """`input` in `dtype`; the same tensor if it has that dtype already."""
     def cauchy_(
         self,
         median: builtins.float = 0.0,
@@ -327,7 +327,7 @@ class TensorMethods:
     def det(self) -> Tensor:
         """torch.det on every shard; see torch's documentation."""
     def detach(self) -> Tensor:
-        """The tensor without the history of its computation: a view, through which it can be changed."""
+        """A view of the tensor without its history; a write to the view changes the tensor."""
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     def diag_embed(
@@ -378,7 +378,7 @@ class TensorMethods:
         """Not supported: torch has removed it; use linalg.eig(x), or linalg.eigh(x) for a symmetric matrix."""
     def eq(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def equal(self, other: Tensor) -> builtins.bool:
-        """Whether two tensors have the same shape and elements: the same answer on every rank."""
+        """Whether two tensors have the same shape and elements; the same result on every rank."""
     def erf(self, /) -> Tensor:
         """`erf` of each element."""
     def erfc(self, /) -> Tensor:
@@ -392,7 +392,7 @@ class TensorMethods:
     def expand(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
         """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
     def expand_as(self, other: Tensor) -> Tensor:
-        """Expanded to the shape of another tensor."""
+        """The tensor expanded to the shape of another tensor."""
     def expm1(self, /) -> Tensor:
         """`expm1` of each element."""
     def exponential_(
@@ -404,7 +404,7 @@ class TensorMethods:
     def fill_diagonal_(
         self, fill_value: complex | np.number[Any], wrap: builtins.bool = False
     ) -> Self:
-        """The elements with equal indices become `fill_value`; dims are equal, or two."""
+        """The elements on the diagonal become `fill_value`; more than two dims must be of equal size."""
     def fix(self, /) -> Tensor:
         """`trunc` of each element."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
@@ -414,11 +414,11 @@ class TensorMethods:
         *args: builtins.int | Sequence[builtins.int],
         dims: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
-        """The dims given, one by one, as a tuple or by name, read backwards."""
+        """The tensor reversed along these dims, given one by one, as a tuple or by name."""
     def fliplr(self) -> Tensor:
-        """Dim 1 read backwards."""
+        """The tensor reversed along dim 1."""
     def flipud(self) -> Tensor:
-        """Dim 0 read backwards."""
+        """The tensor reversed along dim 0."""
     def float(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float32; the same tensor when it is that already."""
     def float_power(self, exponent: Tensor | complex | np.number[Any]) -> Tensor:
@@ -443,7 +443,7 @@ class TensorMethods:
         """torch.gcd on every shard; see torch's documentation."""
     def ge(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Self:
-        """Every element becomes the number of trials, of chance `p`, up to the first success."""
+        """Every element becomes the number of trials until one succeeds, with probability `p` each."""
     def geqrf(self) -> Geqrf:
         """torch.geqrf on every shard; see torch's documentation."""
     def ger(self, vec2: Tensor) -> Tensor:
@@ -459,7 +459,7 @@ class TensorMethods:
         check_meta: builtins.bool = False,
         copy: builtins.bool = False,
     ) -> Tensor:
-        """This global tensor on another placement or in another sbp; the value stays the same."""
+        """This global tensor with another placement or sbp and the same value."""
     def greater(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def greater_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def gt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
@@ -731,13 +731,13 @@ class TensorMethods:
         source: builtins.int | Sequence[builtins.int],
         destination: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
-        """Dims `source` at the places `destination`; the others keep their order."""
+        """Dims `source` moved to the positions `destination`; the others keep their order."""
     def movedim(
         self,
         source: builtins.int | Sequence[builtins.int],
         destination: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
-        """Dims `source` at the places `destination`; the others keep their order."""
+        """Dims `source` moved to the positions `destination`; the others keep their order."""
     def msort(self) -> Tensor:
         """The values in order along dim 0."""
     def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
@@ -924,7 +924,7 @@ class TensorMethods:
     def outer(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The dims in the order given; a split goes with its dim."""
+        """The dims in the given order; a split moves with its dim."""
     def pin_memory(self) -> Tensor:
         """A copy in page-locked memory, from which copies to a GPU are faster; itself if it is there."""
     def pinverse(self, rcond: Tensor | complex | np.number[Any] = 1e-15) -> Tensor:
@@ -1000,7 +1000,7 @@ class TensorMethods:
         *,
         output_size: builtins.int | None = None,
     ) -> Tensor:
-        """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
+        """Each element of `dim` repeated in place: `repeats` times, or as often as its entry says."""
     def reshape(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The elements, in row-major order, under another shape: a view wherever torch makes one."""
     def reshape_as(self, other: Tensor) -> Tensor:
@@ -1030,7 +1030,7 @@ class TensorMethods:
         shifts: builtins.int | Sequence[builtins.int],
         dims: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
-        """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+        """A circular shift along `dims`; without `dims`, of the flattened tensor."""
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
         """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
     def round(self, *, decimals: builtins.int = 0) -> Tensor:
@@ -1130,9 +1130,9 @@ class TensorMethods:
     def square_relu(self, /) -> Tensor:
         """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
-        """Without the dims of size 1: all of them, or those named in `dim`."""
+        """The tensor without its dims of size 1: all of them, or those named in `dim`."""
     def squeeze_(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Self:
-        """Without the dims of size 1: all of them, or those named in `dim`."""
+        """The tensor without its dims of size 1: all of them, or those named in `dim`."""
     def std(
         self,
         dim: builtins.int | Sequence[builtins.int] | None = None,
@@ -1162,10 +1162,10 @@ class TensorMethods:
         """The place of the first element in the memory of the base."""
     @overload
     def stride(self) -> tuple[builtins.int, ...]:
-        """How far apart neighbours lie in the memory of the base: for each dim, or for one."""
+        """How far apart neighbors lie in the memory of the base: for each dim, or for one."""
     @overload
     def stride(self, dim: builtins.int) -> builtins.int:
-        """How far apart neighbours lie in the memory of the base: for each dim, or for one."""
+        """How far apart neighbors lie in the memory of the base: for each dim, or for one."""
     def sub(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
@@ -1193,9 +1193,9 @@ class TensorMethods:
     def swapaxes_(self, axis0: builtins.int, axis1: builtins.int) -> Self:
         """`transpose`, under numpy's name."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+        """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+        """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
     def symeig(self, *args: object, **kwargs: object) -> NoReturn:
         """Not supported: torch has removed it; use linalg.eigh(x)."""
     def t(self) -> Tensor:
@@ -1273,9 +1273,9 @@ class TensorMethods:
     def trace(self) -> Tensor:
         """torch.trace on every shard; see torch's documentation."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+        """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
     def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+        """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
     def triangular_solve(
         self,
         A: Tensor,
@@ -1300,7 +1300,7 @@ class TensorMethods:
     def type_as(self, other: Tensor) -> Tensor:
         """`input` in the dtype of `other`."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """The slices along `dim`, which goes away."""
+        """The slices along `dim`, which is removed."""
     def unflatten(self, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
         """Dim `dim` as several dims of these sizes, of which one may be -1."""
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
@@ -1328,7 +1328,7 @@ class TensorMethods:
         return_counts: builtins.bool = False,
         dim: builtins.int | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        """Each first of equal neighbours, and on request where each element went and run lengths."""
+        """Each first of equal neighbors, and on request where each element went and run lengths."""
     def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """`chunk`."""
     def unsafe_split(
@@ -1340,9 +1340,9 @@ class TensorMethods:
     ) -> tuple[Tensor, ...]:
         """Parts of the sizes given along `dim`."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
-        """With a dim of size 1 at place `dim`."""
+        """The tensor with a new dim of size 1 at position `dim`."""
     def unsqueeze_(self, dim: builtins.int) -> Self:
-        """With a dim of size 1 at place `dim`."""
+        """The tensor with a new dim of size 1 at position `dim`."""
     def untyped_storage(self) -> UntypedStorage:
         """The memory of this process's shard, which in-place methods then leave to the caller."""
     def var(

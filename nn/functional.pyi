@@ -297,7 +297,7 @@ def ctc_greedy_decoder(
     """(labels (N, T), scores (N, 1)) of the most probable classes of log_probs (T, N, classes)."""
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """The input. Steps of a graph run in the order of the program: there is nothing to declare."""
+    """The input. Steps of a graph run in program order, so no dependency has to be declared."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p), in training only."""

@@ -214,7 +214,7 @@ def affine_grid(
     """torch.affine_grid on every shard; see torch's documentation."""
 
 def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The tensor in memory of its own."""
+    """A copy of the tensor."""
 
 def all(
     input: Tensor,
@@ -228,7 +228,7 @@ def all(
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close (see `isclose`): the same answer on every rank."""
+    """Whether all elements are close (see `isclose`); the same result on every rank."""
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
     """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`."""
@@ -520,7 +520,7 @@ def bartlett_window(
     """The vector that torch.bartlett_window makes, in any layout."""
 
 def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
-    """The elements at `indices` (..., k) of the dim behind the batch dims that both begin with."""
+    """The elements at `indices` (..., k) of the dim after the common batch dims."""
 
 def batch_norm(
     input: Tensor,
@@ -532,7 +532,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
+    """Normalize each channel, as in torch: by the batch in training, else by running statistics."""
 
 def bernoulli(
     input: Tensor,
@@ -564,7 +564,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each number occurs in a vector of integers that are not negative."""
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
-    """How many of `count` trials succeed, each with chance `prob`, in the dtype of `count`."""
+    """How many of `count` trials succeed, each with probability `prob`, in the dtype of `count`."""
 
 def bitwise_and(
     input: Tensor | builtins.complex | np.number[Any],
@@ -642,12 +642,12 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     """torch.cartesian_prod on every shard; see torch's documentation."""
 
 def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
-    """`input` in `dtype`; the same tensor when it is in that dtype already."""
+    """`input` in `dtype`; the same tensor if it has that dtype already."""
 
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors one after the other along `dim`."""
+    """The concatenation of the tensors along `dim`."""
 
 def cdist(
     x1: Tensor,
@@ -744,7 +744,7 @@ def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) ->
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
 
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side, vectors as columns."""
+    """The concatenation along dim 1, of vectors as columns."""
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """torch.combinations on every shard; see torch's documentation."""
@@ -755,12 +755,12 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
 def concat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors one after the other along `dim`."""
+    """The concatenation of the tensors along `dim`."""
 
 def concatenate(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors one after the other along `dim`."""
+    """The concatenation of the tensors along `dim`."""
 
 def conj(input: Tensor) -> Tensor:
     """The builtins.complex conjugate, as a view; a real tensor itself."""
@@ -962,10 +962,10 @@ def det(input: Tensor) -> Tensor:
     """torch.det on every shard; see torch's documentation."""
 
 def detach(input: Tensor) -> Tensor:
-    """The tensor without the history of its computation: a view, through which it can be changed."""
+    """A view of the tensor without its history; a write to the view changes the tensor."""
 
 def detach_(input: Tensor) -> Tensor:
-    """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
+    """Drop the history of the tensor; raises OnefoldRuntimeError for a view."""
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
@@ -1050,10 +1050,10 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
 
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One behind the other: along dim 2."""
+    """The concatenation along dim 2."""
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
-    """Products of operands summed as the equation says, as torch.einsum: 'bij,bjk->bik'."""
+    """Sums of products of the operands by an equation, as torch.einsum: 'bij,bjk->bik'."""
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
@@ -1067,7 +1067,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """[...] indices and a [rows, width] weight to [..., width]."""
+    """The rows of a [rows, width] weight at [...] indices: [..., width]."""
 
 def embedding_bag(
     input: Tensor,
@@ -1093,7 +1093,7 @@ def empty(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor whose values are not set; see `zeros`."""
+    """An uninitialized tensor; see `zeros`."""
 
 def empty_like(
     input: Tensor,
@@ -1125,7 +1125,7 @@ def eq(
     out: Tensor | None = None,
 ) -> Tensor: ...
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and elements: the same answer on every rank."""
+    """Whether two tensors have the same shape and elements; the same result on every rank."""
 
 def erf(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`erf` of each element."""
@@ -1203,13 +1203,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def flip(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """The dims given, one by one, as a tuple or by name, read backwards."""
+    """The tensor reversed along these dims, given one by one, as a tuple or by name."""
 
 def fliplr(input: Tensor) -> Tensor:
-    """Dim 1 read backwards."""
+    """The tensor reversed along dim 1."""
 
 def flipud(input: Tensor) -> Tensor:
-    """Dim 0 read backwards."""
+    """The tensor reversed along dim 0."""
 
 def float_power(
     input: Tensor | builtins.complex | np.number[Any],
@@ -1393,7 +1393,7 @@ def global_to_global(
     check_meta: bool = False,
     copy: bool = False,
 ) -> Tensor:
-    """This global tensor on another placement or in another sbp; the value stays the same."""
+    """This global tensor with another placement or sbp and the same value."""
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of the input along `dim` times the sigmoid of the second."""
@@ -1462,7 +1462,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Normalise groups of channels of each sample, then scale and shift per channel, as in torch."""
+    """Normalize groups of channels of each sample, then scale and shift per channel, as in torch."""
 
 def gru(
     input: Tensor,
@@ -1591,7 +1591,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
 
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side: along dim 1, vectors along dim 0."""
+    """The concatenation along dim 1, of vectors along dim 0."""
 
 def huber_loss(
     input: Tensor,
@@ -1700,7 +1700,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Normalise each channel of each sample by its own statistics, then scale and shift, as torch."""
+    """Normalize each channel of each sample by its own statistics, then scale and shift, as torch."""
 
 def interpolate(
     input: Tensor,
@@ -1829,7 +1829,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
+    """Normalize over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
 
 def lcm(
     input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
@@ -2348,10 +2348,10 @@ def mode(
 def moveaxis(
     input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]
 ) -> Tensor:
-    """Dims `source` at the places `destination`; the others keep their order."""
+    """Dims `source` moved to the positions `destination`; the others keep their order."""
 
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Dims `source` at the places `destination`; the others keep their order."""
+    """Dims `source` moved to the positions `destination`; the others keep their order."""
 
 def mse_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
@@ -2719,7 +2719,7 @@ def pdist(input: Tensor, p: float | str = 2.0) -> Tensor:
     """torch.pdist on every shard; see torch's documentation."""
 
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
-    """The dims in the order given; a split goes with its dim."""
+    """The dims in the given order; a split moves with its dim."""
 
 def permute_copy(input: Tensor, *dims: int | Sequence[int], out: Tensor | None = None) -> Tensor:
     """What `permute` gives, in memory of its own."""
@@ -2734,7 +2734,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., c, h * r, w * r] to [..., c * r * r, h, w]: the inverse of `pixel_shuffle`."""
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """A number of the Poisson distribution of each rate, in the dtype and layout of `input`."""
+    """Samples of Poisson distributions with these rates, in the dtype and layout of `input`."""
 
 def poisson_nll_loss(
     input: Tensor,
@@ -2940,7 +2940,7 @@ def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
 def repeat_interleave(
     input: Tensor, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
+    """Each element of `dim` repeated in place: `repeats` times, or as often as its entry says."""
 
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one."""
@@ -3022,7 +3022,7 @@ def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+    """A circular shift along `dims`; without `dims`, of the flattened tensor."""
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = ...) -> Tensor:
     """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
@@ -3039,7 +3039,7 @@ def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One above the other: along dim 0, vectors as rows."""
+    """The concatenation along dim 0, of vectors as rows."""
 
 def rrelu(
     input: Tensor,
@@ -3134,7 +3134,7 @@ def scatter_add(
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
 
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
-    """Zeros of this shape with `update` at coordinates; what meets in one place is added up."""
+    """Zeros of this shape with `update` at coordinates; duplicates are summed."""
 
 def scatter_reduce(
     input: Tensor,
@@ -3223,7 +3223,7 @@ def slice_scatter(
 def slice_update(
     input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]
 ) -> Tensor:
-    """`input`, which takes `update` in place in the part that `slice` gives."""
+    """`input` with `update` written in place to the part that `slice` selects."""
 
 def slogdet(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Slogdet:
     """torch.slogdet on every shard; see torch's documentation."""
@@ -3298,7 +3298,7 @@ def square_relu(input: Tensor, /) -> Tensor:
     """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Without the dims of size 1: all of them, or those named in `dim`."""
+    """The tensor without its dims of size 1: all of them, or those named in `dim`."""
 
 def squeeze_copy(
     input: Tensor, dim: int | Sequence[int] | None = None, *, out: Tensor | None = None
@@ -3388,7 +3388,7 @@ def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose`, under numpy's name."""
 
 def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up, of two tensors of one shape, in one pass over memory."""
@@ -3487,7 +3487,7 @@ def trace(input: Tensor) -> Tensor:
     """torch.trace on every shard; see torch's documentation."""
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    """Dims `dim0` and `dim1` exchanged; a split moves with its dim."""
 
 def transpose_copy(input: Tensor, dim0: int, dim1: int, *, out: Tensor | None = None) -> Tensor:
     """What `transpose` gives, in memory of its own."""
@@ -3592,7 +3592,7 @@ def trunc_(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along `dim`, which goes away."""
+    """The slices along `dim`, which is removed."""
 
 def unbind_copy(
     input: Tensor, dim: int = 0, *, out: Sequence[Tensor] | None = None
@@ -3608,7 +3608,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 def unfold_copy(
     input: Tensor, dimension: int, size: int, step: int, *, out: Tensor | None = None
 ) -> Tensor:
-    """What the method `unfold` gives, in memory of its own."""
+    """A copy of the result of the method `unfold`."""
 
 def uniform_(
     self: Tensor,
@@ -3632,7 +3632,7 @@ def unique(
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """Each first of equal neighbours, and on request where each element went and run lengths."""
+    """Each first of equal neighbors, and on request where each element went and run lengths."""
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """torch.unravel_index on every shard; see torch's documentation."""
@@ -3651,7 +3651,7 @@ def unsafe_split_with_sizes(
     """Parts of the sizes given along `dim`."""
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a dim of size 1 at place `dim`."""
+    """The tensor with a new dim of size 1 at position `dim`."""
 
 def unsqueeze_copy(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """What `unsqueeze` gives, in memory of its own."""
@@ -3704,13 +3704,13 @@ def view_as_real(input: Tensor) -> Tensor:
     """torch.view_as_real on every shard; see torch's documentation."""
 
 def view_copy(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
-    """What the method `view` gives, in memory of its own."""
+    """A copy of the result of the method `view`."""
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
 
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One above the other: along dim 0, vectors as rows."""
+    """The concatenation along dim 0, of vectors as rows."""
 
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]:
