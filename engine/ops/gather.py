@@ -84,12 +84,12 @@ class Gather(IndexedOp[OneDim]):
 
 
 def _distance(inner: Shape, outer: Shape) -> Shape:
-    """Where a box that starts at `inner` lies in one that starts at `outer`."""
+    """The offset of a box that starts at `inner` within one that starts at `outer`."""
     return tuple(a - b for a, b in zip(inner, outer, strict=True))
 
 
 def _alike(axis: Axis, x: Meta, index: Meta, dim: int) -> list[int]:
-    """The dims but `dim` in which x and index have one size, which earlier axes split alike."""
+    """The dims except `dim` in which x and index have the same size and the same split."""
     return [
         d
         for d in range(index.ndim)
@@ -108,7 +108,7 @@ class AddAtAttributes(NamedTuple):
 
 
 class AddAt(IndexedOp[AddAtAttributes]):
-    """Zeros of a shape to which dy is added at the places of the index: the gradient of gather."""
+    """Zeros of a shape with dy added at the positions of the index: the gradient of gather."""
 
     name = "add_at"
     attributes = AddAtAttributes
@@ -144,14 +144,14 @@ class AddAt(IndexedOp[AddAtAttributes]):
 
 
 class ScatterAttributes(NamedTuple):
-    """The dim, and what to put where there is no source."""
+    """The dim, and the value if there is no source."""
 
     dim: int
     number: Number
 
 
 class Scatter(DataMovement):
-    """x with the values of a source (or one number) at the places of the index along a dim."""
+    """x with the values of a source (or one number) at the positions of the index along a dim."""
 
     name = "scatter"
     attributes = ScatterAttributes
@@ -233,7 +233,7 @@ def gather(
 
 
 def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
-    """Zeros of `shape` with `dy` added at the places of `index`, which has dy's shape."""
+    """Zeros of `shape` with `dy` added at the positions of `index`, which has dy's shape."""
     dim = wrap(dim, len(shape))
     full = tuple(d for d, size in enumerate(shape) if d != dim and index.shape[d] == size)
     return _add_at(dy, index, dim, shape, full)
@@ -241,7 +241,7 @@ def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def _cut(source: Meta, index: Meta, x: Meta, what: str) -> Entries | None:
-    """The part of a source that an index reads, None for all; checks what torch checks."""
+    """The part of a source that an index reads, None for all; raises torch's errors."""
     if source.dtype != x.dtype:
         raise OnefoldRuntimeError(
             f"{what}(): Expected self.dtype to be equal to src.dtype, but got {x.dtype} and "
@@ -268,7 +268,7 @@ def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def _checked_dim(x: Meta, dim: int, index: Meta, what: str) -> int:
-    """The dim counted from 0; checks of the index what torch checks."""
+    """The dim counted from 0; raises torch's errors for the index."""
     dim = wrap(dim, x.ndim)
     if index.dtype is not torch.int64:
         raise OnefoldRuntimeError(
@@ -295,7 +295,7 @@ def scatter(
     reduce: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`.
+    """`input` with the values of `src` (a tensor or a number) at positions `index` along `dim`.
 
     Where an index occurs twice, one of the values stays.
     """
@@ -322,7 +322,7 @@ def scatter(
 def scatter_add(
     input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
-    """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    """`input` plus the values of `src` at positions `index` along `dim`, in a fixed order."""
     if out is not None:
         return give_to(out, scatter_add(input, dim, index, src))
     check_tensors("scatter_add", input, index, src)
@@ -332,7 +332,7 @@ def scatter_add(
 
 
 class ScatterReduceAttributes(NamedTuple):
-    """The dim, how values are joined, and whether those of x take part."""
+    """The dim, the reduction, and whether the values of x take part."""
 
     dim: int
     how: str
@@ -397,7 +397,7 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The values of `src` reduced at the places of `index`.
+    """The values of `src` reduced at the positions of `index`.
 
     `reduce` is "sum", "prod", "mean", "amax" or "amin".
     """
@@ -418,7 +418,7 @@ def scatter_reduce(
 def take_along_dim(
     input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    """`gather` with broadcasting; without `dim`, of the flattened tensors."""
     if out is not None:
         return give_to(out, take_along_dim(input, indices, dim))
     if dim is None:

@@ -60,7 +60,7 @@ def _look_up(y: Tensor, found: Reader) -> Tensor:
 
 
 def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
-    """The element of dim `place` at an index that no process needs to read: a view, as by ints."""
+    """The element of dim `place` at an index tensor that is not read: a view, as by an int."""
     at = (*[None] * place, frozen(index))
     step = FunctionStep(
         "select",
@@ -104,7 +104,7 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
 def _put(
     part: Tensor, lookups: dict[int, Tensor], scalars: dict[int, Tensor], value: Tensor
 ) -> Tensor:
-    """`part` with `value` at index tensors by place, of which 0-d ones select their dim first."""
+    """`part` with `value` at index tensors by dim, of which 0-d ones select their dim first."""
     if scalars:
         place = max(scalars)
         index = (*[None] * place, scalars[place])
@@ -117,7 +117,7 @@ def _put(
 
 
 def _set_masked(x: Tensor, index: object, value: Tensor) -> Tensor | None:
-    """x[mask] = one value, without asking where the mask is set; None for other assignments."""
+    """x[mask] = one value, without reading the mask; None for other assignments."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
     if not isinstance(index, Tensor) or index.dtype is not torch.bool or value.numel() != 1:
@@ -179,7 +179,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @register_function
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements at `index` of the tensor seen as one dim."""
+    """The elements at `index` of the flattened tensor."""
     if out is not None:
         return give_to(out, take(input, index))
     return take_rows(reshape(input, input.numel()), (index,))

@@ -17,7 +17,7 @@ from .dims import transpose
 
 
 class Grouped(Op):
-    """What both products share: operands of one dtype, and integers that are the groups' ends."""
+    """The base of both products: operands of one dtype, and the groups' ends as integers."""
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         rows, columns = required(inputs[0]).shape

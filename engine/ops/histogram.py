@@ -23,7 +23,7 @@ _OUTSIDE = "Call histogramdd() outside build()"
 
 @register_function
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number occurs in a vector of integers that are not negative.
+    """The number of occurrences of each value in a vector of non-negative integers.
 
     With `weights` the sum of the weights of each number, in float64 unless they are float32. The
     length of the result is one more than the largest number, and at least `minlength`: the largest

@@ -38,7 +38,7 @@ def _indexed(indices: Sequence[object]) -> list[int]:
 
 
 class _Layout:
-    """How the dims of x, of the index and of the result belong together."""
+    """The correspondence of the dims of x, of the index and of the result."""
 
     def __init__(self, indices: IndexMetas, ndim: int) -> None:
         there = [index for index in indices if index is not None]
@@ -91,7 +91,7 @@ class Take(DataMovement):
 
 
 class AddRows(Op):
-    """Zeros of a shape, to which the rows of dy are added at the indices: the gradient of Take."""
+    """Zeros of a shape with the rows of dy added at the indices: the gradient of Take."""
 
     name = "add_rows"
     attributes = PerDim
@@ -196,7 +196,7 @@ def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = Fal
 
 
 def fit(value: Tensor, shape: Shape) -> Tensor:
-    """A value broadcast to the shape of what it replaces; surplus dims in front have size 1."""
+    """A value broadcast to the shape that it replaces; surplus leading dims have size 1."""
     if value.shape == shape:
         return value
     lead = value.ndim - len(shape)
@@ -285,7 +285,7 @@ def _dim_of_slices(x: Meta, dim: int, index: Meta, source: Meta, what: str) -> i
 def index_copy(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
-    """`input` with the slices of `source` in the places `index` of `dim`."""
+    """`input` with the slices of `source` at the positions `index` of `dim`."""
     if out is not None:
         return give_to(out, index_copy(input, dim, index, source))
     check_tensors("index_copy", input, index, source)
@@ -296,7 +296,7 @@ def index_copy(
 
 @register_function
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | NumberLike) -> Tensor:
-    """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
+    """`input` with one value, a number or a 0-d tensor, at the positions `index` of `dim`."""
     dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")
     if not isinstance(value, Tensor):
         value = new_full(input, (), value)

@@ -32,7 +32,7 @@ Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
 
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
-    """An index tensor with these values where `x` lives, known to every rank."""
+    """An index tensor with these values on the ranks of `x`, or its device."""
     return replicated_tensor(values, x, values.dtype)
 
 
@@ -206,7 +206,7 @@ class Reader:
 
 
 def _width(item: Item | EllipsisType) -> int:
-    """How many dims of the tensor an item of an index reads."""
+    """The number of dims that an item of an index consumes."""
     if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
         return 0
     if isinstance(item, Tensor) and item.dtype in MASKS:
@@ -215,7 +215,7 @@ def _width(item: Item | EllipsisType) -> int:
 
 
 def read_items(x: Tensor, index: object) -> list[Item | EllipsisType]:
-    """The items of an index, lists and arrays among them as tensors."""
+    """The items of an index, with lists and arrays as tensors."""
     items = list(index) if isinstance(index, tuple) else [index]
     return [_item(x, item) for item in items]
 
@@ -266,5 +266,5 @@ def basic_entries(x: Tensor, index: object) -> Entries | None:
 
 
 def by_place(lookups: dict[int, Tensor]) -> tuple[Tensor | None, ...]:
-    """Index tensors by place as one entry per dim."""
+    """Index tensors by dim as a list with one entry per dim."""
     return tuple(lookups.get(place) for place in range(max(lookups) + 1))

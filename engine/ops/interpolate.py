@@ -22,7 +22,7 @@ from .torch_rows import public
 
 
 class InterpolateAttributes(NamedTuple):
-    """The number of dims of a plane and their new sizes, and how the elements between come out."""
+    """The number of dims of a plane, their new sizes, and the mode of interpolation."""
 
     planes: int
     size: Ints
@@ -43,7 +43,7 @@ class InterpolateGradAttributes(NamedTuple):
 
 
 class Interpolate(Pool):
-    """Planes at another size"""
+    """Planes resized"""
 
     name = "interpolate"
     attributes = InterpolateAttributes
@@ -60,7 +60,7 @@ class Interpolate(Pool):
 
 
 class InterpolateGrad(PoolGrad):
-    """The gradient of planes at another size"""
+    """The gradient of resized planes"""
 
     name = "interpolate_grad"
     attributes = InterpolateGradAttributes
@@ -92,7 +92,7 @@ def _new_size(
     align_corners: bool | None,
     again: bool | None,
 ) -> Ints:
-    """The size that torch gives. Raises what torch raises."""
+    """The output size, as torch computes it. Raises torch's errors."""
     if x.ndim and not x.shape[0]:
         x = x.like(shape=(1, *x.shape[1:]))  # of an empty batch torch's data-free functions fail
     y = torch.nn.functional.interpolate(
@@ -111,7 +111,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """(N, C, ...) at another size of the last one to three dims, or as many times their size.
+    """(N, C, ...) resized in the last one to three dims, to a size or by a factor.
 
     `mode` is nearest, nearest-exact, linear (of 3 dims), bilinear or bicubic (4), trilinear (5) or
     area, as in torch. Tensors with the channels last stay so. Only with `antialias` the work is

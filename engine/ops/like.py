@@ -34,7 +34,7 @@ class ConstantAttributes(NamedTuple):
 
 
 class ConstantLike(Op):
-    """One number, in the input's shape and dtype: broadcast where the input is partial."""
+    """One number in the input's shape and dtype, broadcast where the input is partial."""
 
     name = "constant_like"
     attributes = ConstantAttributes
@@ -85,7 +85,7 @@ def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
 
 
 def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
-    """The layout of a global tensor where a device is given, which says on which type of device.
+    """The layout of a global tensor for which a device is given, which sets the device type.
 
     As in `x.to(device)` the ranks stay, unless it is the device of another global tensor. Raises
     OnefoldTypeError together with placement.
@@ -111,7 +111,7 @@ class _Like(Protocol):
 
 
 def _like(make: Entry, what: str, value: float | None = None) -> _Like:
-    """The function `make` of sizes, with the shape of a tensor; `value` is that of its elements."""
+    """`make`, a function of sizes, with the shape of a tensor; `value` is that of its elements."""
 
     def call(
         input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
@@ -131,7 +131,7 @@ empty_like = _like(empty, "Unset values")
 
 
 def _random_like(make: Entry, what: str) -> Callable[..., Tensor]:
-    """The function `make` of sizes and a generator, with the shape of a tensor."""
+    """`make`, a function of sizes and a generator, with the shape of a tensor."""
 
     def call(
         input: Tensor, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]

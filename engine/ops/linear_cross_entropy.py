@@ -26,7 +26,7 @@ from .view import flatten, view
 
 
 class LinearLossAttributes(NamedTuple):
-    """The target that does not count; the dtype of the loss and the weight's gradient.
+    """The target that is ignored, and the dtype of the loss and the weight's gradient.
 
     None: those of x and the weight.
     """
@@ -79,7 +79,7 @@ class LinearCrossEntropy(Op):
         return 2.0 * x.numel * weight.shape[0] * self.num_outputs
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
-        """Through the logits as a whole: to be differentiated again, or for the weight only."""
+        """The gradients through all logits: differentiable again, or for the weight only."""
         if self.keeps:
             dy = dy[0]
             assert dy is not None  # the others are for this gradient only
@@ -148,7 +148,7 @@ def linear_cross_entropy(
 
 
 def _is_fused(x: Meta, weight: Meta) -> bool:
-    """Whether rows can be worked on alone: no axis splits h or the classes."""
+    """Whether rows are independent: no axis splits h or the classes."""
     split_x = any(sbp.kind == "S" and sbp.dim == x.ndim - 1 for sbp in x.nd_sbp)
     split_weight = any(sbp.kind == "S" for sbp in weight.nd_sbp)
     return x.is_floating and not (split_x or split_weight)

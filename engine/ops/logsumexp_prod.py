@@ -115,7 +115,7 @@ def nanmean(
 
 @register_function
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements over `dim` (None: over all) are not zero, as int64."""
+    """The number of nonzero elements over `dim` (None: over all), as int64."""
     return sum(ne(input, 0), dim)
 
 

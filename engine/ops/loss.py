@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 
 class ThresholdAttributes(NamedTuple):
-    """Where a loss goes from squares over to absolute values."""
+    """The error at which a loss changes from squares to absolute values."""
 
     threshold: float
 
@@ -70,7 +70,7 @@ _huber = _difference_loss(
 
 
 def reduced(y: Tensor, reduction: str) -> Tensor:
-    """The losses of the elements, their mean, or their sum."""
+    """Elementwise losses, their mean, or their sum."""
     if reduction == "mean":
         return mean(y)
     return sum(y) if reduction == "sum" else y

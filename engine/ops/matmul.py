@@ -137,7 +137,7 @@ class Product(MatrixOp):
 
 
 def _as_wanted(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
-    """The product that is a gradient, in the dtype that a kept cast wants.
+    """A product that is a gradient, in the dtype that a kept cast requires.
 
     In graphs there are none of these, and casts are fused.
     """
@@ -146,7 +146,7 @@ def _as_wanted(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _vector_vjp(needs: Needs, dy: Tensor, a: Tensor, b: Tensor) -> Gradients:
-    """The gradients when an operand is a vector: those of the product with a dim of size 1 more."""
+    """The gradients if an operand is a vector: those of the product with one more dim of size 1."""
     if a.ndim == 1:
         dy = unsqueeze(dy, -1 if b.ndim == 1 else -2)
     if b.ndim == 1:
@@ -418,7 +418,7 @@ def baddbmm(
 
 
 def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """`beta * input + alpha * product`, of the product's shape, and of its dtype if that is half.
+    """`beta * input + alpha * product`, in the product's shape, and in its dtype if that is half.
 
     Then mixed precision made the product so, and the sum is to be like it.
     """

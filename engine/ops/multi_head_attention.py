@@ -41,7 +41,7 @@ class HeadWeights(NamedTuple):
 
 
 class HeadOptions(NamedTuple):
-    """What multi-head attention does, and what it returns."""
+    """The options of multi-head attention."""
 
     heads: int
     add_zero_attn: bool
@@ -123,7 +123,7 @@ def attend_with_heads(
 
 
 def _check_sizes(q: Tensor, k: Tensor, v: Tensor, weights: HeadWeights, heads: int) -> None:
-    """Raise ShapeError for features and lengths that do not go together."""
+    """Raise ShapeError for incompatible features and lengths."""
     features = q.shape[-1]
     if features % heads:
         raise ShapeError(f"embed_dim {features} not divisible by num_heads {heads}")
@@ -181,7 +181,7 @@ def _projected(
 
 
 def _splits_heads(w: Tensor, heads: int) -> bool:
-    """Whether the rows of the packed weight are split such that a rank could own whole heads.
+    """Whether the rows of the packed weight are split so that a rank may own whole heads.
 
     Its own rows are no heads: the shards of q, k and v lie one after the other. So its three parts
     are split each by itself, and what follows is computed by heads.
@@ -204,7 +204,7 @@ def _laid_as(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def _with_row(x: Tensor, bias: Tensor, batch: int, first: bool) -> Tensor:
-    """Keys or values with one more in each sequence, the same for all."""
+    """Keys or values with one more row in each sequence, the same for all."""
     rows = (batch, 1, bias.shape[-1]) if first else (1, batch, bias.shape[-1])
     return cat([x, expand(bias, rows)], 1 if first else 0)
 
@@ -216,7 +216,7 @@ def _in_heads(x: Tensor, heads: int, first: bool) -> Tensor:
 
 
 def _static(x: Tensor, fixed: Tensor | None, batch: int, heads: int) -> Tensor:
-    """What was given of (N * heads, S, E / heads) instead of x, with x's number of dims."""
+    """The given (N * heads, S, E / heads) instead of x, with x's number of dims."""
     if fixed is None:
         return x
     if fixed.ndim != 3 or fixed.shape[0] != batch * heads or fixed.shape[2] != x.shape[3]:

@@ -24,7 +24,7 @@ def check_shapes(
     attn_mask: Tensor | None,
     num_heads: int,
 ) -> bool:
-    """Whether the input is batched. Raises ShapeError when numbers of dims do not go together."""
+    """Whether the input is batched. Raises ShapeError for incompatible numbers of dims."""
     if query.ndim not in (2, 3):
         raise ShapeError(
             "query should be unbatched 2D or batched 3D tensor but received "
@@ -93,7 +93,7 @@ def padding_mask(mask: Tensor | None, batch: int, keys: int) -> Tensor | None:
 def joined(
     one: Tensor | None, other: Tensor | None, dtype: torch.dtype, more: int
 ) -> Tensor | None:
-    """Both masks in one, with `more` keys behind the others that every query sees.
+    """Both masks combined, with `more` keys after the others that every query sees.
 
     It is bool (True: hidden) if both are, else a float that is added to the scores.
     """
@@ -110,14 +110,14 @@ def joined(
 
 
 def added_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as numbers to add to scores: -inf where a bool mask is True."""
+    """A mask as numbers that are added to scores: -inf where a bool mask is True."""
     if mask.dtype is torch.bool:
         return masked_fill(zeros_like(mask, dtype=dtype), mask, float("-inf"))
     return cast(mask, dtype) if mask.dtype != dtype else mask
 
 
 def seen_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A mask as attention itself takes it: where it is bool, True is what a query sees."""
+    """A mask in the form of scaled_dot_product_attention: a bool True is a key that is seen."""
     if mask is None:
         return None
     return logical_not(mask) if mask.dtype is torch.bool else added_mask(mask, dtype)

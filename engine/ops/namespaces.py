@@ -8,7 +8,7 @@ from . import torch_rows  # noqa: F401  (it enters the functions)
 
 
 def namespace(prefix: str) -> dict[str, Function]:
-    """The functions entered under a prefix, by the rest of their names.
+    """The functions registered under a prefix, by the rest of their names.
 
     >>> namespace("fft")["rfft"].__name__
     'rfft'

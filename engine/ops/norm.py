@@ -26,13 +26,13 @@ from .unary import rsqrt
 
 
 def splits_rows_only(x: Meta, shape: Shape) -> bool:
-    """Whether no axis splits a dim that is normalized over."""
+    """Whether no normalized dim is split."""
     first = x.ndim - len(shape)
     return all(sbp.kind != "S" or sbp.dim < first for sbp in x.nd_sbp)
 
 
 class NormAttributes(NamedTuple):
-    """The shape of the last dims, which are normalized over, and what is added to the variance."""
+    """The shape of the normalized last dims, and the epsilon added to the variance."""
 
     shape: Shape
     eps: float
@@ -103,7 +103,7 @@ class Norm(NormOp):
 
 
 class NormGradOp(Op):
-    """Gradients for x, weight and bias (rms_norm: x and weight), of dy and what was kept."""
+    """Gradients for x, weight and bias (rms_norm: x and weight), from dy and saved tensors."""
 
     order = "row-major"
     flops_per_element = 12.0
@@ -169,7 +169,7 @@ def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centered: bool) -> tuple
 
 
 def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centered: bool) -> Tensor:
-    """v less what a change of x along it would change in mean and deviation."""
+    """v without the components along which x would change its mean and deviation."""
     along = mul(unit, _average(mul(v, unit), dims))
     if centered:
         v = sub(v, _average(v, dims))

@@ -42,7 +42,7 @@ INTEGERS = (torch.int32, torch.int64)
 
 
 class PackedAttributes(NamedTuple):
-    """The longest of the sequences, and which pairs of a query and a key there are in one."""
+    """The longest sequence length, and the pairs of queries and keys in a sequence."""
 
     longest: Longest
     pairs: Pairs
@@ -122,7 +122,7 @@ class PackedAttentionGrad(AttendsGrad):
 
 
 def _keys(k: Meta | None, starts: Meta | None) -> float:
-    """Of one sequence, if all are alike."""
+    """The keys of one sequence, if all have equally many."""
     return required(k).shape[0] / max(required(starts).numel - 1, 1)
 
 
@@ -158,7 +158,7 @@ def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
 
 
 def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row of x, how many sequences begin up to it, and its place before its own's end."""
+    """For each row of x, the number of sequences begun up to it, and its distance to the end."""
     rows = arange(x.shape[0], dtype=starts.dtype, **replicated_like(x))
     count = starts.shape[0] - 1
     begun = cast(ge(unsqueeze(rows, 1), starts), starts.dtype)
@@ -201,7 +201,7 @@ def attention_varlen(
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """Attention within each of several sequences that are packed one after the other.
+    """Attention within each of several packed sequences.
 
     The shapes are (total of queries, heads, E), (total of keys, heads, E) and (total of keys,
     heads, Ev); query may have several times the heads of key and value. `cu_seqlens_q` and

@@ -26,14 +26,14 @@ def _untouched(pads: Pads) -> list[tuple[int, int]]:
 
 
 class PadConstantAttributes(NamedTuple):
-    """How much at both ends of each dim, and what with."""
+    """The padding at both ends of each dim, and the value."""
 
     pads: Pads
     value: float
 
 
 class PadConstant(Mover[PadConstantAttributes]):
-    """Dims with a number added in front and behind; negative pads cut elements off."""
+    """Dims padded with a number at both ends; negative pads remove elements."""
 
     name = "pad"
     attributes = PadConstantAttributes
@@ -59,14 +59,14 @@ class PadConstant(Mover[PadConstantAttributes]):
 
 
 class PadAttributes(NamedTuple):
-    """How much at both ends of each dim, and the mode."""
+    """The padding at both ends of each dim, and the mode."""
 
     pads: Pads
     mode: str
 
 
 class PadFromInput(Mover[PadAttributes]):
-    """Dims with their own elements added in front and behind."""
+    """Dims padded with their own elements at both ends."""
 
     name = "pad_from_input"
     attributes = PadAttributes
@@ -109,7 +109,7 @@ _pad_grad = unary(PadGrad())
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad.
+    """Padding, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad.
 
     `mode` is "constant" (with `value`), "reflect", "replicate" or "circular"; the latter three
     pad the last dims of a tensor with one or two dims more. Raises OnefoldRuntimeError for pads

@@ -19,7 +19,7 @@ from .packed_attention import INTEGERS
 
 
 class PagedAttributes(NamedTuple):
-    """The factor of the scores."""
+    """The scale of the scores."""
 
     scale: float
 
@@ -104,7 +104,7 @@ def paged_attention(
     *,
     scale: float | None = None,
 ) -> Tensor:
-    """Attention of new tokens to the tokens before them, whose keys and values lie in pages.
+    """Attention of new tokens to earlier ones, whose keys and values are in pages of a cache.
 
     `query` is (batch, heads, L, E): the last L tokens of each sequence, mostly one. The caches are
     (blocks, block size, heads, E or Ev), with the new tokens already in them; query may have

@@ -54,11 +54,7 @@ def idempotent(partial: Sbp) -> tuple[Signature, ...]:
 
 
 def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
-    """The signatures that the dtypes allow: bools have no sum, complex numbers no order.
-
-    The order of integers cannot be reversed: the least one, which stands for no element at all,
-    and the unsigned 0 are their own negatives.
-    """
+    """The signatures that the dtypes allow: bools cannot be summed, complex numbers not ordered."""
     dtypes = [meta.dtype for meta in metas]
     if all(dtype.is_floating_point for dtype in dtypes):
         return rule
@@ -110,7 +106,7 @@ class Elementwise(Op):
             self.vjp = vjp
 
     def taking(self, attributes: Callable[P, tuple[object, ...]]) -> Takes[P]:
-        """The op, which is called with the fields of a record too."""
+        """The op, which also takes the fields of a record."""
         op: Op = self
         op.attributes = attributes
         return op
@@ -131,7 +127,7 @@ class Elementwise(Op):
         return fitting((*pointwise_of(metas, linear), *self.passes), metas)
 
     def _plain(self, args: tuple[Arg, ...]) -> tuple[Arg, ...]:
-        """The arguments of the kernel: the fields of a record in its place."""
+        """The arguments of the kernel, with the fields of a record instead of the record."""
         return (*args[:-1], *args[-1]) if type(args[-1]) is self.attributes else args
 
 
@@ -145,7 +141,7 @@ def is_finite_in(number: Number, dtype: torch.dtype) -> bool:
 
 
 def is_divisor_in(number: Number, dtype: torch.dtype) -> bool:
-    """Whether quotients by a number are finite, but for overflow of what is large already."""
+    """Whether quotients by a number are finite, except for the overflow of large values."""
     return abs(number) >= float(_limits(dtype).tiny)
 
 
@@ -155,7 +151,7 @@ def _limits(dtype: torch.dtype) -> torch.finfo:
 
 
 def register_elementwise(function: F) -> F:
-    """Enter an elementwise function under its name.
+    """Register an elementwise function under its name.
 
     One that torch does not have is a method of tensors too, and has an in-place form. What torch
     has is a method where it is one in torch, as all ops are.
@@ -182,7 +178,7 @@ def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
 
 
 def _kind(arg: Arg) -> tuple[object, object]:
-    """What the dtype of a result depends on; without dims a tensor promotes like a number."""
+    """The key that the dtype of a result depends on; a 0-d tensor promotes like a number."""
     return (arg.dtype, bool(arg.shape)) if isinstance(arg, Meta) else (type(arg), arg)
 
 
@@ -190,7 +186,7 @@ def _kind(arg: Arg) -> tuple[object, object]:
 def _result_dtype(
     kernel: Kernel, default: torch.dtype, *kinds: tuple[object, object]
 ) -> torch.dtype:
-    """The dtype of what a kernel makes, where `default` is torch's default dtype."""
+    """The dtype of a kernel's result, if `default` is torch's default dtype."""
     stand_ins = [
         torch.ones((0,) if value else (), dtype=kind) if isinstance(kind, torch.dtype) else value
         for kind, value in kinds
@@ -232,7 +228,7 @@ def exact(value: NumberLike | None) -> Exact:
 
 
 def as_operands(name: str, input: object, other: object) -> tuple[Operand, Operand]:
-    """The operands with numpy's numbers made Python's, and an array next to a tensor a tensor.
+    """The operands, with numpy's numbers as Python's and an array next to a tensor as a tensor.
 
     Raises OnefoldTypeError unless one operand is a tensor and the other a tensor or a number.
     """
@@ -271,7 +267,7 @@ def _without_array(name: str, input: object, other: object) -> tuple[object, obj
 
 
 def _together(name: str, x: Tensor, array: np.ndarray) -> tuple[Tensor, Tensor] | None:
-    """A tensor and an array as tensors of one dtype; None for an array that can be no tensor."""
+    """A tensor and an array as tensors of one dtype; None if the array cannot be a tensor."""
     try:
         value = torch.as_tensor(array)
     except (TypeError, ValueError):

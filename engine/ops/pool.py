@@ -26,7 +26,7 @@ Pooled: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
 class PoolAttributes(NamedTuple):
-    """The number of dims of a plane, and how its windows lie (adaptive: how many there are)."""
+    """The number of dims of a plane, and its windows (adaptive: their number)."""
 
     planes: int
     sizes: MaxSizes | AvgSizes | Ints
@@ -59,7 +59,7 @@ class Pool(Op):
         made = [(local.output_shape(i), meta.dtype) for i, meta in enumerate(local.outputs)]
 
         def zeros(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:
-            """Of nothing, which torch's kernels refuse."""
+            """The result for empty inputs, which torch's kernels reject."""
             found = [x.new_zeros(shape, dtype=dtype) for shape, dtype in made]
             return found if len(found) > 1 else found[0]
 
@@ -80,7 +80,7 @@ class PoolGrad(Pool):
 
 
 def check_gradient(own: Shape, pool: Pool, shape: Shape, attrs: Attributes) -> None:
-    """Check that dy has the shape of the pooling's result, since torch's kernels do not look."""
+    """Check that dy has the shape of the pooling's result, which torch's kernels do not check."""
     if 0 not in own:
         found = pool.infer(Meta.of(shape, torch.float32, device=torch.device("cpu")), attrs)
         expected = tuple((found if isinstance(found, Meta) else found[0]).shape)
@@ -98,7 +98,7 @@ def _pooled(x: Meta, planes: int, sizes: Any, adaptive: bool) -> Shape | None:
 
 
 class MaxPool(Pool):
-    """(the maximum of each window, its place in the plane); `adaptive` as in `AvgPool`"""
+    """(the maximum of each window, its index in the plane); `adaptive` as in `AvgPool`"""
 
     attributes = PoolAttributes
     linear = ""
@@ -160,7 +160,7 @@ class MaxPoolTake(Pool):
 
 
 class AvgPool(Pool):
-    """The mean of each window, or with `adaptive` of as many windows as asked for"""
+    """The mean of each window, or with `adaptive` of a given number of windows"""
 
     attributes = PoolAttributes
     saves = ()
@@ -224,7 +224,7 @@ _adaptive_grad = {planes: unary(AvgPoolGrad(op)) for planes, op in _ADAPTIVE.ite
 
 
 def as_planes(x: Tensor, dims: int, name: str) -> Tensor:
-    """An input of this function with at least two dims in a plane."""
+    """The input as planes with at least two dims."""
     if x.ndim not in (dims + 1, dims + 2):
         raise ShapeError(
             f"{name}() expects an input of {dims + 2} dims, or {dims + 1} without a batch, but "

@@ -42,12 +42,12 @@ def is_nonzero(input: Tensor) -> bool:
 
 @register_function
 def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
-    """The dtype that arithmetic on the two gives."""
+    """The dtype of the result of arithmetic on the two."""
     return torch.result_type(_stand_in(tensor), _stand_in(other))
 
 
 def _stand_in(operand: Tensor | Number) -> torch.Tensor | Number:
-    """What torch's promotion sees of an operand: the dtype, and whether it has dims."""
+    """A stand-in for an operand in torch's type promotion, with its dtype, with or without dims."""
     if not isinstance(operand, Tensor):
         return operand
     return torch.empty([0] * operand.ndim, dtype=operand.dtype, device="meta")

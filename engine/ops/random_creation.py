@@ -64,7 +64,7 @@ def random_source(
 
 
 class LocalDraw(NamedTuple):
-    """A local tensor to be drawn: its meta, and what fills one for a seed and the id of a call."""
+    """A local random tensor: its meta, and the function that fills it, given a seed and call id."""
 
     meta: Meta
     device: torch.device
@@ -74,7 +74,7 @@ class LocalDraw(NamedTuple):
 def _only_placed(
     fill: Kernel, shape: Shape, dtype: object, layout: TypedLayout
 ) -> LocalDraw | None:
-    """What is asked for if it is no more than a local tensor; then it takes less time to make."""
+    """The draw if only a plain local tensor was requested, which is faster to make."""
     device = layout.get("device")
     if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
         return None

@@ -35,7 +35,7 @@ def _drawn(
     dtype: torch.dtype | None = None,
     **options: float,
 ) -> Tensor:
-    """Random numbers in the shape and layout of a tensor that is about to take them."""
+    """Random numbers in the shape and layout of a tensor that will take them."""
     check_change(self, name)
     layout = layout_like(self, {"dtype": dtype or self.dtype})
     return random_source(name, self.shape, fill, generator, layout, **options)
@@ -46,7 +46,7 @@ def _taken(self: Tensor, value: Tensor, name: str) -> Tensor:
 
 
 def _number_of_from(start: dict[str, float], given: float, name: str) -> float:
-    """The lower bound, which may have been given as `from=`: a word of Python, so no parameter."""
+    """The lower bound, which may be given as `from=`: a keyword of Python, so not a parameter."""
     unknown = start.keys() - {"from"}
     if unknown:
         raise OnefoldTypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
@@ -138,7 +138,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 
 
 def check_values(valid: Tensor, message: str) -> None:
-    """Raise OnefoldRuntimeError unless every element is true; not asked while a graph is captured.
+    """Raise OnefoldRuntimeError unless every element is true; not checked during a capture.
 
     On a GPU the device reports it later, so that nothing waits for the values.
     """
@@ -216,7 +216,7 @@ def random_(
 
 
 def _most(dtype: torch.dtype) -> int:
-    """The largest integer up to which the dtype has all."""
+    """The largest integer up to which the dtype represents all integers."""
     if dtype is torch.bool:
         return 1
     if dtype.is_floating_point:

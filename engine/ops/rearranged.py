@@ -32,7 +32,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 @register_function
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+    """`input` with `source` at indices into the flattened tensor, added there if `accumulate`."""
     if source.numel() != index.numel():
         raise OnefoldIndexError(
             "put(): expected source and index to have the same number of elements, but got "
@@ -44,7 +44,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @register_function
 def sum_to_size(input: Tensor, *size: Dims) -> Tensor:
-    """The sum over the dims that broadcasting from `size` would make.
+    """The sum over the dims along which `size` would broadcast to the input's shape.
 
     Raises OnefoldRuntimeError for a size that does not broadcast to the input's.
     """
@@ -62,7 +62,7 @@ def sum_to_size(input: Tensor, *size: Dims) -> Tensor:
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """Each first of equal neighbors, and on request where each element went and run lengths.
+    """The first of each run of equal elements, and on request the runs of elements and lengths.
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """

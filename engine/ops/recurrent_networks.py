@@ -178,7 +178,7 @@ def known_values(vector: Tensor) -> tuple[int, ...]:
 
 
 def _states(mode: str, hx: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    """The states, as they are given to a function of torch."""
+    """The states in the form in which torch's functions take them."""
     if mode != "lstm":
         if not isinstance(hx, Tensor):
             raise OnefoldTypeError(f"{mode}: hx must be a Tensor, but got {type(hx).__name__}")

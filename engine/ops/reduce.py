@@ -77,12 +77,12 @@ def is_split_along(meta: Meta | None, dim: Dims) -> bool:
 
 
 def count_along(meta: Meta, dim: Dims) -> int:
-    """How many elements each element of the result is reduced from."""
+    """The number of elements that each element of the result is reduced from."""
     return math.prod([meta.shape[d] for d in dims_of(dim, meta.ndim)] if meta.ndim else [])
 
 
 def without_partials(x: Tensor) -> Tensor:
-    """`x` with its partial axes reduced: for small tensors that meet large split ones.
+    """`x` with its partial axes reduced, for small tensors that are combined with large split ones.
 
     Otherwise their sum might be laid out as partial, and the large one be communicated.
     """
@@ -118,7 +118,7 @@ class Reduction(Op):
 
 
 class SpreadAttributes(NamedTuple):
-    """The shape to reach, the dims that its reduction has, and whether they are there."""
+    """The target shape, the reduced dims, and whether these are kept with size 1."""
 
     shape: Shape
     dim: Dims
@@ -178,7 +178,7 @@ _spread_shares = unary(Spread("spread_shares", shares=True))
 
 
 def as_split(grad: Tensor, x: Meta) -> Tensor:
-    """A replicated gradient laid out as `x`, which it is for: each rank keeps its part only.
+    """A replicated gradient for `x` in the layout of `x`: each rank keeps only its part.
 
     Only where that is a slice of what the rank holds. Without it, work on the gradient would be
     done by every rank.
@@ -210,7 +210,7 @@ class ReduceAttributes(NamedTuple):
 
 
 class Sum(Op):
-    """The sum over dims, or with `shares` divided by the count: the mean, of a part its share."""
+    """The sum over dims, or with `shares` divided by the count: a part's share of the mean."""
 
     attributes = ReduceAttributes
     order = "row-major"
@@ -304,7 +304,7 @@ class SumToAttributes(NamedTuple):
 
     @property
     def added(self) -> int:
-        """The first dims, which the shape lacks."""
+        """The leading dims, which the shape lacks."""
         return len(self.whole) - len(self.shape)
 
     @property
@@ -349,7 +349,7 @@ _sum_to = unary(SumTo())
 
 @register_function
 def sum_to(grad: Tensor, meta: Meta) -> Tensor:
-    """A gradient reduced to the shape and dtype of the tensor it is for.
+    """A gradient reduced to the shape and dtype of its tensor.
 
     Undoes the broadcasting and the type promotion of that tensor; nearly free without either.
     """

@@ -29,7 +29,7 @@ from .view import contiguous, view
 def resize_(
     self: Tensor, *sizes: Dims, memory_format: torch.memory_format = torch.contiguous_format
 ) -> Tensor:
-    """Give the tensor another shape: the elements stay in row-major order, new ones are zeros.
+    """Resize the tensor in place: the elements stay in row-major order, new ones are zeros.
 
     It keeps its placement and sbp. Raises OnefoldRuntimeError for a tensor that requires grad, is a
     view or has views.
@@ -58,7 +58,7 @@ def resize_(
 def resize_as_(
     input: Tensor, the_template: Tensor, *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
-    """Give the tensor the shape of another one; see `resize_`."""
+    """Resize the tensor in place to the shape of another one; see `resize_`."""
     return resize_(input, the_template.shape)
 
 
@@ -91,7 +91,7 @@ def set_(
     size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
 ) -> Tensor:
-    """Make the tensor another name of `source`, or of a strided part of it; without one, empty.
+    """Make the tensor share the memory of `source`, or of a strided part; without one, empty.
 
     It takes the layout of `source`, and writes to either change both. Raises OnefoldTypeError for a
     storage, OnefoldRuntimeError for a tensor that requires grad or a `source` of another dtype.

@@ -21,7 +21,7 @@ COMMON = REALS | COMPLEX | {torch.bool}
 
 
 def alike(*metas: Meta | None, dtypes: Iterable[torch.dtype] = FLOATS) -> bool:
-    """Whether all, but those that are absent, have one dtype, which is one of these."""
+    """Whether all present tensors have the same dtype, which is one of these."""
     found = {meta.dtype for meta in metas if meta is not None}
     return len(found) == 1 and found.issubset(dtypes)
 
@@ -32,7 +32,7 @@ def summed(dtype: torch.dtype) -> torch.dtype:
 
 
 def holds(dtype: torch.dtype, number: object) -> bool:
-    """Whether a real number becomes one of this dtype, if only rounded, or too large for it.
+    """Whether a real number can be converted to this dtype, even if it is rounded or overflows.
 
     >>> holds(torch.float32, 3), holds(torch.int8, 300), holds(torch.int8, 3.0)
     (True, False, False)
@@ -44,7 +44,7 @@ def holds(dtype: torch.dtype, number: object) -> bool:
 
 
 def are_ints(*values: object) -> bool:
-    """Whether these are ints, or tuples of them. A bool is none."""
+    """Whether these are ints, or tuples of ints. A bool is not an int."""
     return all(type(v) is int or (isinstance(v, tuple) and are_ints(*v)) for v in values)
 
 
@@ -115,7 +115,7 @@ def convolved(
     x: Shape, w: Shape, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Shape | None:  # fmt: skip
-    """The shape of a convolution of what has elements.
+    """The shape of a convolution of a non-empty input.
 
     >>> convolved((8, 3, 32), (16, 3, 5), (2,), (1,), (1,), False, (0,), 1)
     (8, 16, 15)
@@ -149,7 +149,7 @@ def pooled(
     x: Shape, planes: int,
     size: Ints, stride: Ints, padding: Ints, dilation: Ints | None, ceil_mode: object,
 ) -> Shape | None:  # fmt: skip
-    """The shape of what pooling makes of planes with elements: one for each window.
+    """The shape of pooled planes that are not empty: one element for each window.
 
     >>> pooled((8, 3, 7, 7), 2, (2, 2), (2, 2), (0, 0), None, True)
     (8, 3, 4, 4)
@@ -174,7 +174,7 @@ def pooled(
 
 
 def adaptively_pooled(x: Shape, planes: int, size: Ints) -> Shape | None:
-    """The shape of as many windows as asked for, of planes with elements."""
+    """The shape of a given number of windows of planes that are not empty."""
     lead = _before_planes(x, planes)
     if lead is None or not are_ints(size) or len(size) != planes or min(size) < 1:
         return None
@@ -182,7 +182,7 @@ def adaptively_pooled(x: Shape, planes: int, size: Ints) -> Shape | None:
 
 
 def unpooled(x: Shape, planes: int, size: Ints, stride: Ints, padding: Ints) -> Shape | None:
-    """The shape of planes of which these are the windows: of several such, the smallest."""
+    """The smallest shape of planes with these windows."""
     lead = _before_planes(x, planes)
     if lead is None or not are_ints(size, stride, padding):
         return None
@@ -216,7 +216,7 @@ def contracted(a: Shape, b: Shape, equation: str) -> Shape | None:
 
 
 def fits_index(index: Shape, x: Shape, dim: int) -> bool:
-    """Whether an index is no larger than what it is of, apart from this dim."""
+    """Whether an index is no larger than its tensor in all dims except this one."""
     return (
         len(index) == len(x) > 0
         and is_dim(dim, len(x))

@@ -24,7 +24,7 @@ from .view import view
 
 
 class RotaryAttributes(NamedTuple):
-    """The dim of positions, how pairs lie, and whether to turn back."""
+    """The dim of positions, the arrangement of pairs, and whether to rotate back."""
 
     seq_dim: int
     interleaved: bool
@@ -32,7 +32,7 @@ class RotaryAttributes(NamedTuple):
 
 
 class Rotary(Op):
-    """Pairs of features turned by an angle for each position, or (`back`) by its negative."""
+    """Pairs of features rotated by an angle for each position, or (`back`) by its negative."""
 
     name = "rotary"
     attributes = RotaryAttributes
@@ -128,7 +128,7 @@ _rotary = general(Rotary())
 def rotary(
     input: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, seq_dim: int = -2
 ) -> Tensor:
-    """Rotary position embedding: pairs of features turned by an angle for each position.
+    """Rotary position embedding: pairs of features rotated by an angle for each position.
 
     `input` is (..., length, features), as attention takes it; `seq_dim` names another dim for
     length, such as 1 in (batch, length, heads, features). `cos` and `sin` are tables of shape

@@ -63,7 +63,7 @@ def _scaled_mm(
 
 
 def _per_term(scale: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A scale for each row or column as one for each of its blocks too."""
+    """A scale for each row or column, repeated for each of its blocks."""
     return expand(reshape(scale, 1, 1) if scale.meta.numel == 1 else scale, shape)
 
 
@@ -144,7 +144,7 @@ def _scaled_mm_v2(
 
 
 def _only(given: One[T]) -> T:
-    """The only one of what may be given in a list."""
+    """The only value, which may be given in a list of one."""
     if not isinstance(given, (list, tuple)):
         return given  # type: ignore[return-value]
     if len(given) != 1:

@@ -26,14 +26,14 @@ from .slicing import narrow
 
 
 class ScanAttributes(NamedTuple):
-    """The dim, and whether to go along it from its end."""
+    """The dim, and whether to scan it from its end."""
 
     dim: int
     back: bool
 
 
 def _scanned(x: Meta, dim: int) -> Meta | None:
-    """What a scan makes of x along a dim, if that is there."""
+    """The scan of x along a dim, if it has dims."""
     return x.like(dtype=summed(x.dtype)) if x.dtype in COMMON and is_dim(dim, x.ndim) else None
 
 
@@ -83,7 +83,7 @@ def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
 
 
 def product_of_others(x: Tensor, dim: int) -> Tensor:
-    """For each element the product of the others along `dim`, right at zeros too.
+    """For each element the product of the others along `dim`, also correct at zeros.
 
     Products of what stands before and behind; dividing the whole product would fail at zeros.
     """

@@ -12,7 +12,7 @@ from .cast import clone
 
 
 def _shard(x: Tensor, what: str) -> torch.Tensor:
-    """The shard that memory is asked of."""
+    """The shard whose memory is requested."""
     if interpreter.capturing():
         raise OnefoldRuntimeError(
             f"{what}: tensors have no memory while a graph is captured; ask outside of build()"
@@ -48,7 +48,7 @@ def storage(self: Tensor) -> torch.TypedStorage:
 
 @register_function
 def get_device(self: Tensor) -> int:
-    """The number of the cuda device that holds this process's shard; -1 for the cpu."""
+    """The index of the cuda device that holds this process's shard; -1 for the cpu."""
     if self.meta.device_type == "cpu":
         return -1
     return _shard(self, "get_device").get_device()
@@ -89,7 +89,7 @@ def share_memory_(self: Tensor) -> Tensor:
 
 @register_function
 def record_stream(self: Tensor, s: torch.Stream) -> None:
-    """Keep the memory of this process's shards until the stream `s` has done its present work."""
+    """Keep the memory of this process's shards until stream `s` has finished its current work."""
     for part in self.shards:
         part.record_stream(s)
 
@@ -110,11 +110,11 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 @register_function
 def is_conj(input: Tensor) -> bool:
-    """False: a conjugate is computed when it is asked for."""
+    """False: conjugation is never lazy."""
     return False
 
 
 @register_function
 def is_neg(input: Tensor) -> bool:
-    """False: a negation is computed when it is asked for."""
+    """False: negation is never lazy."""
     return False

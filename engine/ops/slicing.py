@@ -54,7 +54,7 @@ def _python(entries: Entries, shape: Sequence[int]) -> tuple[slice | int, ...]:
 
 
 def sliced_shape(entries: Sequence[Entry], shape: Sequence[int]) -> Shape:
-    """The shape of what the entries take of a tensor of this shape."""
+    """The shape of the slice of a tensor of this shape."""
     return tuple(
         len(range(*entry)) if isinstance(entry, tuple) else size
         for entry, size in zip(entries, shape, strict=True)
@@ -73,7 +73,7 @@ def _cut_dims(entries: Entries) -> list[int]:
 
 
 def _local_cuts(big: Meta, position: int, entries: Entries) -> kernels.Cuts | None:
-    """How the slice meets a rank's shard of the tensor that is sliced."""
+    """The part of the slice that a rank's shard holds."""
     offset, size = big.local_offset(position), big.local_shape(position)
     # Whole dims lie in both tensors alike, so there everything is taken, counted from the shard.
     index = [
@@ -96,7 +96,7 @@ def _plain(entries: Entries, shape: Sequence[int]) -> Kernel:
 
 
 class SliceAttributes(NamedTuple):
-    """What is taken of each dim."""
+    """The entry of each dim."""
 
     entries: Entries
 
@@ -136,7 +136,7 @@ class Slice(ViewOp[SliceAttributes]):
 
 
 class SliceGradAttributes(NamedTuple):
-    """The shape to reach, and what was taken of each dim."""
+    """The target shape, and the entry of each dim."""
 
     shape: Shape
     entries: Entries
@@ -235,7 +235,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 @register_function
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """Element `index` of dim `dim`, which goes away."""
+    """Element `index` of dim `dim`, which is removed."""
     if not input.ndim:
         raise OnefoldIndexError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap(dim, input.ndim)

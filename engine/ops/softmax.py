@@ -67,7 +67,7 @@ class SoftmaxOp(Op):
 
 
 def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    """x less its maximum over dim: a split dim costs the exchange of the maxima only."""
+    """x minus its maximum over dim: for a split dim only the maxima are exchanged."""
     if dtype is not None and dtype is not x.dtype:
         x = cast(x, dtype)
     x = widened(x)

@@ -33,7 +33,7 @@ class SortAttributes(NamedTuple):
 
 
 class TopkAttributes(NamedTuple):
-    """The dim, how many values, which, and whether they are in order."""
+    """The number of values, the dim, and whether they are the largest and sorted."""
 
     dim: int
     k: int
@@ -53,7 +53,7 @@ P = ParamSpec("P")
 
 
 class Sorting(Op, Generic[P]):
-    """Values chosen along a dim, and where they stood."""
+    """Values selected along a dim, and their indices."""
 
     num_outputs = 2
     order = "row-major"
@@ -179,7 +179,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The distinct values, and on request where each element went and how often each occurs.
+    """The distinct values, and on request the index of each element's value and the counts.
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """

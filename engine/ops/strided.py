@@ -36,7 +36,7 @@ def stride(self: Tensor) -> Shape: ...
 def stride(self: Tensor, dim: int) -> int: ...
 @register_function
 def stride(self: Tensor, dim: int | None = None) -> Shape | int:
-    """How far apart neighbors lie in the memory of the base: for each dim, or for one.
+    """The strides in the memory of the base, of all dims or one.
 
     >>> import onefold as flow
     >>> flow.ones(2, 3).t().stride()
@@ -48,13 +48,13 @@ def stride(self: Tensor, dim: int | None = None) -> Shape | int:
 
 @register_function
 def storage_offset(self: Tensor) -> int:
-    """The place of the first element in the memory of the base."""
+    """The offset of the first element in the memory of the base."""
     return strides(self)[1]
 
 
 @lru_cache(maxsize=256)
 def _places(size: Shape, stride: Shape, offset: int) -> tuple[torch.Tensor, int, bool]:
-    """The places of the elements in memory, the last of them, and whether they are distinct."""
+    """The offsets of the elements in memory, the last of them, and whether they are distinct."""
     if 0 in size:
         return torch.zeros(size, dtype=torch.int64), -1, True
     last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
@@ -113,7 +113,7 @@ def as_strided(
 def empty_strided(
     size: Sequence[int], stride: Sequence[int], **layout: Unpack[TypedLayout]
 ) -> Tensor:
-    """A tensor of this size and these strides whose values are not set.
+    """An uninitialized tensor of this size and these strides.
 
     A tensor with split dims has each element once, so its strides are those of permuted dims;
     otherwise OnefoldRuntimeError is raised. They may be any if no dim is split.
@@ -154,5 +154,5 @@ def _permuted(layout: TypedLayout, order: Sequence[int]) -> list[Sbp]:
 def new_empty_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], **layout: Unpack[TypedLayout]
 ) -> Tensor:
-    """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+    """An uninitialized tensor with self's dtype, device or (broadcast) placement."""
     return empty_strided(size, stride, **layout_for_new(self, layout))

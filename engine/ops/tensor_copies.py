@@ -19,7 +19,7 @@ from ..tensor import Shards, Tensor, hold
 
 @register_function
 def reduce_tensor(self: Tensor) -> tuple[object, ...]:
-    """What pickle writes: the shards, the layout, and what a subclass adds. Gradients are not kept.
+    """The state for pickle: shards, layout and attributes of a subclass, without gradients.
 
     Raises OnefoldTypeError for a global tensor of a launched world, of which no process has all
     shards.
@@ -75,7 +75,7 @@ def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
 
 @register_function
 def shallow_copy(self: Tensor) -> Tensor:
-    """Another tensor of the same value and memory, a leaf; what is written into one, both show.
+    """Another tensor with the same value and memory, a leaf; a write to one changes both.
 
     A copy of a subclass, such as a Parameter, shares the memory until one of them is written.
     """

@@ -37,14 +37,14 @@ Dtypes = tuple[torch.dtype | None, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a tensor among the arguments of a call."""
+    """The position of a tensor among the arguments of a call."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An argument that is no tensor. Plans tell 1 from 1.0 and True by the type."""
+    """An argument that is not a tensor. Plans distinguish 1 from 1.0 and True by the type."""
 
     type: type
     value: object
@@ -87,7 +87,7 @@ def filled(form: object, tensors: Sequence[object]) -> object:
 
 
 class Group(NamedTuple):
-    """A batch dim: where each input and each output has it.
+    """A batch dim: its position in each input and each output.
 
     None in an input means that it is broadcast along the dim, and in an output that it is the sum
     over the dim (of gradients only).
@@ -171,7 +171,7 @@ def _empty(outputs: Sequence[tuple[Shape, torch.dtype]], tensors: Given) -> torc
 
 
 def _apart(outputs: Outputs, tensors: Given) -> Outputs:
-    """The outputs in memory of their own, also where torch gives a view of an input, or itself."""
+    """The outputs in new memory, also if torch returns a view of an input, or the input itself."""
     held = {x.untyped_storage()._cdata for x in tensors if x is not None}
     return tuple([y.clone() if y.untyped_storage()._cdata in held else y for y in outputs])
 
@@ -340,7 +340,7 @@ class TorchFunction(TorchOp):
 
 
 def _called(function: Kernel, tensors: Given, arguments: Arguments) -> Outputs:
-    """What a function gives for these tensors in the slots of its arguments."""
+    """The result of a function with these tensors in the slots of its arguments."""
     positional = [filled(form, tensors) for form in arguments.positional]
     named = {name: filled(form, tensors) for name, form in arguments.named}
     made = function(*positional, **named)
@@ -348,6 +348,6 @@ def _called(function: Kernel, tensors: Given, arguments: Arguments) -> Outputs:
 
 
 def _some_values(meta: Meta) -> torch.Tensor:
-    """Values that increase from 1 to 2, for functions that refuse zeros or disorder."""
+    """Values that increase from 1 to 2, for functions that reject zeros or unsorted values."""
     values = torch.linspace(1, 2, meta.numel).reshape(meta.shape)
     return values.to(meta.dtype)

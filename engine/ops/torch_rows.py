@@ -42,7 +42,7 @@ def run(row: Row, tensors: list[Tensor], arguments: Arguments) -> tuple[Tensor, 
 
 
 def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
-    """The function that users call; `result` is what it returns, made of several outputs if so."""
+    """The public function; `result` is the type that it returns, if it has several outputs."""
     name, signature = row.name, row.signature
 
     def call(*args: object, **kwargs: object) -> object:
@@ -102,7 +102,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": mean, "sum": sum}
 
 
 def _reduction(arguments: dict[str, object]) -> str:
-    """The reduction that a loss was asked for, which is taken out of its arguments."""
+    """The requested reduction of a loss, which is removed from its arguments."""
     size_average = arguments.pop("size_average", None)
     reduce = arguments.pop("reduce", None)
     reduction = arguments.pop("reduction", "mean")
@@ -122,7 +122,7 @@ def entry(row: Row) -> Callable[..., Any]:
 
 
 def new_vector(row: Row) -> Callable[..., Tensor]:
-    """The function that makes a vector; it takes the layout as other functions of creation do."""
+    """The function that creates a vector, with the layout arguments of creation functions."""
     name, signature = row.name, row.signature
 
     def call(*args: object, **layout: Any) -> Tensor:

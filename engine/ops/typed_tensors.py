@@ -26,7 +26,7 @@ from .like import layout_for_new
 
 @register_function
 def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
-    """What `Tensor(*data, **layout)` makes: unset values of these sizes, or the values given.
+    """The result of `Tensor(*data, **layout)`: uninitialized of these sizes, or with this data.
 
     Raises OnefoldTypeError for anything but sizes, a sequence, an array or a tensor of the dtype.
     """
@@ -56,7 +56,7 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
 
 @register_function
 def init_tensor(self: Tensor, data: Sequence[object], layout: TypedLayout) -> None:
-    """What `Tensor.__init__` does: make `self` what `legacy_tensor` gives."""
+    """The body of `Tensor.__init__`: make `self` the result of `legacy_tensor`."""
     made = legacy_tensor(data, layout)
     hold(self, made.shards, made.meta)
     base = base_of(made) if made.shared else None
@@ -145,7 +145,7 @@ CUDA_TENSORS = _typed("cuda")
 
 
 def _read(kind: object) -> tuple[torch.dtype, str | None]:
-    """The dtype and the device type that a typed tensor, its name or a dtype stand for."""
+    """The dtype and the device type of a typed tensor, its name or a dtype."""
     if isinstance(kind, torch.dtype):
         return kind, None
     if isinstance(kind, TensorType):

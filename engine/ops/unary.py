@@ -26,7 +26,7 @@ from .where import or_zero, where
 
 
 def _smooth(kernel: Kernel, slope: Function, passes: tuple[Signature, ...] = ()) -> Function:
-    """A function of torch with its derivative: of x, or of y where its parameter is named so."""
+    """A function of torch with its derivative as a function of x, or of y if so named."""
 
     def by_x(dy: Tensor, x: Tensor) -> Tensor:
         return mul(dy, conj_of(slope(x)))
@@ -242,13 +242,13 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @register_function
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: what `conj` gives is computed already."""
+    """The tensor itself, since conjugation is never lazy."""
     return input
 
 
 @register_function
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: no negation is put off."""
+    """The tensor itself, since negation is never lazy."""
     return input
 
 

@@ -30,7 +30,7 @@ class UnpoolAttributes(NamedTuple):
 
 
 class MaxUnpool(Pool):
-    """y = zeros with x at its places"""
+    """y = zeros with x at the indices"""
 
     attributes = UnpoolAttributes
     saves = (1,)
@@ -53,7 +53,7 @@ class MaxUnpool(Pool):
 
 
 class UnpoolTake(MaxPoolTake):
-    """y = u at places, of which some may be equal"""
+    """y = u at indices, of which some may be equal"""
 
     def __init__(self) -> None:
         self.name = "max_unpool_take"

@@ -47,7 +47,7 @@ _root = unary(Elementwise("root", torch.sqrt, _root_vjp, saves=(), saves_output=
 
 
 class VarianceAttributes(NamedTuple):
-    """The dims, what the count is less by, and whether the dims stay with size 1."""
+    """The dims, the correction of the count, and whether the dims stay with size 1."""
 
     dim: Dims
     correction: float
@@ -55,7 +55,7 @@ class VarianceAttributes(NamedTuple):
 
 
 class Variance(Reduction):
-    """var or std over dims: over a split dim, from the mean of the whole."""
+    """var or std over dims; over a split dim from the mean of all parts."""
 
     attributes = VarianceAttributes
 

@@ -66,7 +66,7 @@ def _equal_at_first(pairs: Iterable[tuple[int, int]]) -> int:
 
 
 def _outermost(dims: Shape, whole: Shape, taken: int) -> tuple[int, int]:
-    """The dim that the next split of a group must take, and what is left of its size there.
+    """The dim that the next split of a group must take, and the remaining size.
 
     `taken` is the number of parts into which earlier axes have split the group, outermost first.
     """
@@ -79,7 +79,7 @@ def _outermost(dims: Shape, whole: Shape, taken: int) -> tuple[int, int]:
 
 
 def carried(axis: Axis, seen: Shape, before: Shape, after: Shape) -> list[tuple[int, int]]:
-    """The pairs of dims (in, out) for which a split of the one is a split of the other.
+    """The pairs of dims (in, out) for which a split of one is a split of the other.
 
     A dim that the reshape leaves alone goes with any split. Otherwise both must be the outermost
     factor of their group and divisible by the parts, so that the shards hold the same elements.
@@ -108,7 +108,7 @@ class NewShape(tuple[int, ...]):
 
 
 class View(Rearrangement[NewShape]):
-    """The tensor's elements, in row-major order, under another shape; one size may be -1.
+    """The tensor's elements, in row-major order, in another shape; one size may be -1.
 
     A split dim keeps its split when it is the outermost factor of what it becomes and the new dim
     is divisible too; otherwise the tensor is gathered. Raises OnefoldRuntimeError when the
@@ -157,7 +157,7 @@ view = register_name("view", view_op(View()))
 
 @register_function
 def reshape(input: Tensor, *shape: Dims) -> Tensor:
-    """The elements, in row-major order, under another shape: a view wherever torch makes one.
+    """The elements, in row-major order, in another shape: a view wherever torch makes one.
 
     That depends on the steps by which `input` is a view, never on its layout: a base counts as
     lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
@@ -174,7 +174,7 @@ def reshape(input: Tensor, *shape: Dims) -> Tensor:
 
 @register_function
 def view_as(self: Tensor, other: Tensor) -> Tensor:
-    """The tensor under the shape of another."""
+    """The tensor in the shape of another."""
     return view(self, other.meta.shape)
 
 
@@ -228,7 +228,7 @@ def ravel(input: Tensor) -> Tensor:
 def contiguous(
     self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> Tensor:
-    """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
+    """The tensor itself, or a copy of a view that is not contiguous in its base."""
     return self if is_contiguous(self) else unlink(view(self, self.meta.shape))
 
 
@@ -236,12 +236,12 @@ def contiguous(
 def is_contiguous(
     self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
-    """Whether the tensor is row by row in its base, which itself counts as contiguous."""
+    """Whether the tensor is contiguous in its base; a base itself is contiguous."""
     return not self.shared or base_of(self) is None or _is_contiguous(_chain(self))
 
 
 def at_least(x: Tensor, ndim: int) -> Tensor:
-    """A tensor with so many dims or more: as `atleast_1d`, `atleast_2d` or `atleast_3d`."""
+    """A tensor with at least so many dims, as by `atleast_1d`, `atleast_2d` or `atleast_3d`."""
     shape = tuple(x.shape)
     if len(shape) >= ndim:
         return x
@@ -272,7 +272,7 @@ def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
 
 @register_function
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """Each tensor with at least three dims; a vector stands in the middle one."""
+    """Each tensor with at least three dims; a vector becomes the middle one."""
     return _at_least(tensors, 3)
 
 
@@ -330,7 +330,7 @@ def _chain(x: Tensor) -> Chain:
 
 @lru_cache(maxsize=4096)
 def _can_view(chain: Chain, shape: Shape) -> bool:
-    """Whether the elements lie so that a tensor of another shape can be a view of them."""
+    """Whether the strides allow a view of another shape."""
     try:
         _on_one(chain).view(shape)
     except RuntimeError:
@@ -340,19 +340,19 @@ def _can_view(chain: Chain, shape: Shape) -> bool:
 
 @lru_cache(maxsize=4096)
 def _strides(chain: Chain) -> tuple[Shape, int]:
-    """The steps in the base's memory from one element to the next, by dim, and where they begin."""
+    """The strides in the base's memory, and the offset of the first element."""
     x = _on_one(chain)
     return tuple(x.stride()), int(x.storage_offset())
 
 
 def strides(x: Tensor) -> tuple[Shape, int]:
-    """The strides of a tensor in its base, and where it begins there."""
+    """The strides of a tensor in its base, and its offset there."""
     return _strides(_chain(x) if x.shared else (x.meta.shape,))
 
 
 @lru_cache(maxsize=4096)
 def _is_contiguous(chain: Chain) -> bool:
-    """Whether the elements lie row by row."""
+    """Whether the strides are those of row-major order."""
     return _on_one(chain).is_contiguous()
 
 

@@ -171,7 +171,7 @@ def where(
 
 
 def or_zero(x: Tensor, slope: Tensor) -> Tensor:
-    """A slope that has no value where x is 0: it counts as 0 there."""
+    """A slope that is undefined where x is 0, with 0 there."""
     return where(eq(x, 0), 0.0, slope)
 
 
@@ -197,7 +197,7 @@ Binary: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 def _maximum(kernel: Kernel, loses: Operator, passes: tuple[Signature, ...]) -> Binary:
-    """The gradient goes to the operand that is taken, half to each where they are equal."""
+    """The gradient goes to the selected operand, half to each where they are equal."""
 
     def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         shared = where(eq(a, b), mul(dy, 0.5), dy)
@@ -210,7 +210,7 @@ def _maximum(kernel: Kernel, loses: Operator, passes: tuple[Signature, ...]) -> 
 
 
 def _choice(kernel: Kernel, takes_first: Operator, passes: tuple[Signature, ...] = ()) -> Binary:
-    """The gradient goes to the first operand where it is the one taken, else to the second."""
+    """The gradient goes to the first operand where it is selected, else to the second."""
 
     def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         first = takes_first(a, b)
@@ -258,7 +258,7 @@ ClampBound: TypeAlias = Meta | Limit
 
 @lru_cache(maxsize=4096, typed=True)
 def _clamped_dtype(x: Meta, *bounds: ClampBound) -> torch.dtype:
-    """What torch promotes all three to together: one after the other may give another dtype."""
+    """The dtype to which torch promotes all three together; in pairs it may be another."""
     metas = [bound for bound in bounds if isinstance(bound, Meta)]
     # Beside a number, a tensor without dims counts as a number.
     as_numbers = len(metas) == 1 and None not in bounds and not metas[0].shape

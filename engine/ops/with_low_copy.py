@@ -39,7 +39,7 @@ def _cast_of(value: int, dtype: torch.dtype) -> Link:
 
 
 class LowNormAttributes(NamedTuple):
-    """Those of the norm, and the dtype of the low copy."""
+    """The attributes of the norm, and the dtype of the low copy."""
 
     shape: Shape
     eps: float
@@ -47,7 +47,7 @@ class LowNormAttributes(NamedTuple):
 
 
 class LowNorm(NormOp):
-    """A norm, its result in a lower precision, and what the norm keeps for its gradient."""
+    """A norm, its result in a lower precision, and the outputs saved for its gradient."""
 
     attributes = LowNormAttributes
     one_gradient = True
