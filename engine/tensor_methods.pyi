@@ -200,7 +200,7 @@ class TensorMethods:
     def bfloat16(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bfloat16; the same tensor when it is that already."""
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
-        """How often each number occurs in a vector of integers that are not negative."""
+        """The number of occurrences of each value in a vector of non-negative integers."""
     def bitwise_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_left_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_not(self, /) -> Tensor:
@@ -275,7 +275,7 @@ class TensorMethods:
     def conj_physical(self) -> Tensor:
         """The complex conjugate; a real tensor itself."""
     def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
-        """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
+        """The tensor itself, or a copy of a view that is not contiguous in its base."""
     def copy_(self, other: Tensor, non_blocking: builtins.bool = False) -> Self:
         """Take the value of `other`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
@@ -286,7 +286,7 @@ class TensorMethods:
     def cosh(self, /) -> Tensor:
         """`cosh` of each element."""
     def count_nonzero(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
-        """How many elements over `dim` (None: over all) are not zero, as int64."""
+        """The number of nonzero elements over `dim` (None: over all), as int64."""
     def cov(
         self,
         *,
@@ -449,7 +449,7 @@ class TensorMethods:
     def ger(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def get_device(self) -> builtins.int:
-        """The number of the cuda device that holds this process's shard; -1 for the cpu."""
+        """The index of the cuda device that holds this process's shard; -1 for the cpu."""
     def global_to_global(
         self,
         placement: Placement | None = None,
@@ -514,11 +514,11 @@ class TensorMethods:
     ) -> Tensor:
         """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
     def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
-        """`input` with the slices of `source` in the places `index` of `dim`."""
+        """`input` with the slices of `source` at the positions `index` of `dim`."""
     def index_fill(
         self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
     ) -> Tensor:
-        """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
+        """`input` with one value, a number or a 0-d tensor, at the positions `index` of `dim`."""
     def index_put(
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Tensor:
@@ -544,11 +544,11 @@ class TensorMethods:
     def inverse(self) -> Tensor:
         """torch.inverse on every shard; see torch's documentation."""
     def is_conj(self) -> builtins.bool:
-        """False: a conjugate is computed when it is asked for."""
+        """False: conjugation is never lazy."""
     def is_contiguous(self, memory_format: torch.memory_format = ...) -> builtins.bool:
-        """Whether the tensor is row by row in its base, which itself counts as contiguous."""
+        """Whether the tensor is contiguous in its base; a base itself is contiguous."""
     def is_neg(self) -> builtins.bool:
-        """False: a negation is computed when it is asked for."""
+        """False: negation is never lazy."""
     def is_nonzero(self) -> builtins.bool:
         """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
     def is_offloaded(self, *args: object, **kwargs: object) -> NoReturn:
@@ -834,7 +834,7 @@ class TensorMethods:
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
-        """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+        """An uninitialized tensor with self's dtype, device or (broadcast) placement."""
     def new_full(
         self,
         size: Sequence[builtins.int],
@@ -944,7 +944,7 @@ class TensorMethods:
     ) -> Tensor:
         """The product over `dim` (None: over all); integers and bools give int64."""
     def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
-        """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+        """`input` with `source` at indices into the flattened tensor, added there if `accumulate`."""
     def qr(self, some: builtins.bool = True) -> Qr:
         """torch.qr on every shard; see torch's documentation."""
     def quantile(
@@ -974,7 +974,7 @@ class TensorMethods:
     def reciprocal(self, /) -> Tensor:
         """`reciprocal` of each element."""
     def record_stream(self, s: torch.Stream) -> None:
-        """Keep the memory of this process's shards until the stream `s` has done its present work."""
+        """Keep the memory of this process's shards until stream `s` has finished its current work."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     def register_post_accumulate_grad_hook(
@@ -1002,7 +1002,7 @@ class TensorMethods:
     ) -> Tensor:
         """Each element of `dim` repeated in place: `repeats` times, or as often as its entry says."""
     def reshape(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The elements, in row-major order, under another shape: a view wherever torch makes one."""
+        """The elements, in row-major order, in another shape: a view wherever torch makes one."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """`reshape` to the shape of another tensor."""
     def resize(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
@@ -1012,17 +1012,17 @@ class TensorMethods:
         *sizes: builtins.int | Sequence[builtins.int],
         memory_format: torch.memory_format = ...,
     ) -> Self:
-        """Give the tensor another shape: the elements stay in row-major order, new ones are zeros."""
+        """Resize the tensor in place: the elements stay in row-major order, new ones are zeros."""
     def resize_as(self, tensor: Tensor) -> Tensor:
         """The elements under the shape of another tensor; torch deprecates it for `reshape`."""
     def resize_as_(
         self, the_template: Tensor, *, memory_format: torch.memory_format | None = None
     ) -> Self:
-        """Give the tensor the shape of another one; see `resize_`."""
+        """Resize the tensor in place to the shape of another one; see `resize_`."""
     def resolve_conj(self) -> Tensor:
-        """The tensor itself: what `conj` gives is computed already."""
+        """The tensor itself, since conjugation is never lazy."""
     def resolve_neg(self) -> Tensor:
-        """The tensor itself: no negation is put off."""
+        """The tensor itself, since negation is never lazy."""
     def retain_grad(self) -> None:
         """Keep the gradient of this computed tensor in its `.grad`."""
     def roll(
@@ -1048,9 +1048,9 @@ class TensorMethods:
         value: complex | np.number[Any] | None = None,
         reduce: str | None = None,
     ) -> Tensor:
-        """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+        """`input` with the values of `src` (a tensor or a number) at positions `index` along `dim`."""
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
-        """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+        """`input` plus the values of `src` at positions `index` along `dim`, in a fixed order."""
     def scatter_reduce(
         self,
         dim: builtins.int,
@@ -1060,9 +1060,9 @@ class TensorMethods:
         *,
         include_self: builtins.bool = True,
     ) -> Tensor:
-        """The values of `src` reduced at the places of `index`."""
+        """The values of `src` reduced at the positions of `index`."""
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
-        """Element `index` of dim `dim`, which goes away."""
+        """Element `index` of dim `dim`, which is removed."""
     def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
         """A copy of `input` in which `src` is the slice at one index of a dim."""
     def set_(
@@ -1072,7 +1072,7 @@ class TensorMethods:
         size: Sequence[builtins.int] | None = None,
         stride: Sequence[builtins.int] | None = None,
     ) -> Self:
-        """Make the tensor another name of `source`, or of a strided part of it; without one, empty."""
+        """Make the tensor share the memory of `source`, or of a strided part; without one, empty."""
     def sgn(self, /) -> Tensor:
         """`sgn` of each element."""
     def share_memory_(self) -> Self:
@@ -1159,13 +1159,13 @@ class TensorMethods:
     def storage(self) -> TypedStorage:
         """The memory of this process's shard as elements; torch warns to use `untyped_storage`."""
     def storage_offset(self) -> builtins.int:
-        """The place of the first element in the memory of the base."""
+        """The offset of the first element in the memory of the base."""
     @overload
     def stride(self) -> tuple[builtins.int, ...]:
-        """How far apart neighbors lie in the memory of the base: for each dim, or for one."""
+        """The strides in the memory of the base, of all dims or one."""
     @overload
     def stride(self, dim: builtins.int) -> builtins.int:
-        """How far apart neighbors lie in the memory of the base: for each dim, or for one."""
+        """The strides in the memory of the base, of all dims or one."""
     def sub(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
@@ -1185,7 +1185,7 @@ class TensorMethods:
     ) -> Tensor:
         """The sum over `dim` (None: over all); integers and bools are summed as int64."""
     def sum_to_size(self, *size: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The sum over the dims that broadcasting from `size` would make."""
+        """The sum over the dims along which `size` would broadcast to the input's shape."""
     def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True) -> Svd:
         """torch.svd on every shard; see torch's documentation."""
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
@@ -1203,9 +1203,9 @@ class TensorMethods:
     def t_(self) -> Self:
         """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
     def take(self, index: Tensor) -> Tensor:
-        """The elements at `index` of the tensor seen as one dim."""
+        """The elements at `index` of the flattened tensor."""
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
-        """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+        """`gather` with broadcasting; without `dim`, of the flattened tensors."""
     def tan(self, /) -> Tensor:
         """`tan` of each element."""
     def tanh(self, /) -> Tensor:
@@ -1321,14 +1321,14 @@ class TensorMethods:
         return_counts: builtins.bool = False,
         dim: builtins.int | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        """The distinct values, and on request where each element went and how often each occurs."""
+        """The distinct values, and on request the index of each element's value and the counts."""
     def unique_consecutive(
         self,
         return_inverse: builtins.bool = False,
         return_counts: builtins.bool = False,
         dim: builtins.int | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        """Each first of equal neighbors, and on request where each element went and run lengths."""
+        """The first of each run of equal elements, and on request the runs of elements and lengths."""
     def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """`chunk`."""
     def unsafe_split(
@@ -1366,9 +1366,9 @@ class TensorMethods:
     ) -> Tensor:
         """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
     def view(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+        """The tensor's elements, in row-major order, in another shape; one size may be -1."""
     def view_as(self, other: Tensor) -> Tensor:
-        """The tensor under the shape of another."""
+        """The tensor in the shape of another."""
     def vsplit(
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
@@ -1573,11 +1573,11 @@ class TensorMethods:
     ) -> Self:
         """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Self:
-        """`input` with the slices of `source` in the places `index` of `dim`."""
+        """`input` with the slices of `source` at the positions `index` of `dim`."""
     def index_fill_(
         self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
     ) -> Self:
-        """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
+        """`input` with one value, a number or a 0-d tensor, at the positions `index` of `dim`."""
     def index_put_(
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Self:
@@ -1644,7 +1644,7 @@ class TensorMethods:
     def polygamma_(self, n: builtins.int) -> Self: ...
     def pow_(self, exponent: Tensor | complex | np.number[Any]) -> Self: ...
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Self:
-        """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+        """`input` with `source` at indices into the flattened tensor, added there if `accumulate`."""
     def quick_gelu_(self, /) -> Self:
         """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
     def rad2deg_(self, /) -> Self:
@@ -1674,9 +1674,9 @@ class TensorMethods:
         value: complex | np.number[Any] | None = None,
         reduce: str | None = None,
     ) -> Self:
-        """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+        """`input` with the values of `src` (a tensor or a number) at positions `index` along `dim`."""
     def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Self:
-        """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+        """`input` plus the values of `src` at positions `index` along `dim`, in a fixed order."""
     def scatter_reduce_(
         self,
         dim: builtins.int,
@@ -1686,7 +1686,7 @@ class TensorMethods:
         *,
         include_self: builtins.bool = True,
     ) -> Self:
-        """The values of `src` reduced at the places of `index`."""
+        """The values of `src` reduced at the positions of `index`."""
     def sgn_(self, /) -> Self:
         """`sgn` of each element."""
     def sigmoid_(self, /) -> Self:

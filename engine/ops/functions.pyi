@@ -443,11 +443,11 @@ def atleast_2d(*tensors: Any) -> tuple[Tensor, ...]:
 
 @overload
 def atleast_3d(input: Tensor, /) -> Tensor:
-    """Each tensor with at least three dims; a vector stands in the middle one."""
+    """Each tensor with at least three dims; a vector becomes the middle one."""
 
 @overload
 def atleast_3d(*tensors: Any) -> tuple[Tensor, ...]:
-    """Each tensor with at least three dims; a vector stands in the middle one."""
+    """Each tensor with at least three dims; a vector becomes the middle one."""
 
 def attention_varlen(
     query: Tensor,
@@ -462,7 +462,7 @@ def attention_varlen(
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """Attention within each of several sequences that are packed one after the other."""
+    """Attention within each of several packed sequences."""
 
 def avg_pool1d(
     input: Tensor,
@@ -561,7 +561,7 @@ def binary_cross_entropy_with_logits(
     """`binary_cross_entropy` of sigmoid(input), computed without overflow."""
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number occurs in a vector of integers that are not negative."""
+    """The number of occurrences of each value in a vector of non-negative integers."""
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """How many of `count` trials succeed, each with probability `prob`, in the dtype of `count`."""
@@ -882,7 +882,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) 
     """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps."""
 
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """How many elements over `dim` (None: over all) are not zero, as int64."""
+    """The number of nonzero elements over `dim` (None: over all), as int64."""
 
 def cov(
     input: Tensor,
@@ -1116,7 +1116,7 @@ def empty_strided(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of this size and these strides whose values are not set."""
+    """An uninitialized tensor of this size and these strides."""
 
 def eq(
     input: Tensor | builtins.complex | np.number[Any],
@@ -1382,7 +1382,7 @@ def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def get_device(self: Tensor) -> int:
-    """The number of the cuda device that holds this process's shard; -1 for the cpu."""
+    """The index of the cuda device that holds this process's shard; -1 for the cpu."""
 
 def global_to_global(
     self: Tensor,
@@ -1655,12 +1655,12 @@ def index_add_(
 def index_copy(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
-    """`input` with the slices of `source` in the places `index` of `dim`."""
+    """`input` with the slices of `source` at the positions `index` of `dim`."""
 
 def index_fill(
     input: Tensor, dim: int, index: Tensor, value: Tensor | builtins.complex | np.number[Any]
 ) -> Tensor:
-    """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
+    """`input` with one value, a number or a 0-d tensor, at the positions `index` of `dim`."""
 
 def index_put(
     input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
@@ -1711,7 +1711,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """(N, C, ...) at another size of the last one to three dims, or as many times their size."""
+    """(N, C, ...) resized in the last one to three dims, to a size or by a factor."""
 
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.inverse on every shard; see torch's documentation."""
@@ -1720,13 +1720,13 @@ def is_complex(input: Tensor) -> bool:
     """Whether the dtype is builtins.complex."""
 
 def is_conj(input: Tensor) -> bool:
-    """False: a conjugate is computed when it is asked for."""
+    """False: conjugation is never lazy."""
 
 def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is floating; builtins.complex ones are not."""
 
 def is_neg(input: Tensor) -> bool:
-    """False: a negation is computed when it is asked for."""
+    """False: negation is never lazy."""
 
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
@@ -2697,7 +2697,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
+    """Padding, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
 
 def paged_attention(
     query: Tensor,
@@ -2708,7 +2708,7 @@ def paged_attention(
     *,
     scale: float | None = None,
 ) -> Tensor:
-    """Attention of new tokens to the tokens before them, whose keys and values lie in pages."""
+    """Attention of new tokens to earlier ones, whose keys and values are in pages of a cache."""
 
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float | str = 2.0, eps: float = 1e-06, keepdim: bool = False
@@ -2777,7 +2777,7 @@ def prod(
     """The product over `dim` (None: over all); integers and bools give int64."""
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+    """`input` with `source` at indices into the flattened tensor, added there if `accumulate`."""
 
 def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> Qr:
     """torch.qr on every shard; see torch's documentation."""
@@ -2943,24 +2943,24 @@ def repeat_interleave(
     """Each element of `dim` repeated in place: `repeats` times, or as often as its entry says."""
 
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
-    """The elements, in row-major order, under another shape: a view wherever torch makes one."""
+    """The elements, in row-major order, in another shape: a view wherever torch makes one."""
 
 def resize_as_(
     input: Tensor, the_template: Tensor, *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
-    """Give the tensor the shape of another one; see `resize_`."""
+    """Resize the tensor in place to the shape of another one; see `resize_`."""
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: what `conj` gives is computed already."""
+    """The tensor itself, since conjugation is never lazy."""
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: no negation is put off."""
+    """The tensor itself, since negation is never lazy."""
 
 def result_type(
     tensor: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> torch.dtype:
-    """The dtype that arithmetic on the two gives."""
+    """The dtype of the result of arithmetic on the two."""
 
 def rms_norm(
     input: Tensor,
@@ -3030,7 +3030,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = ...) -> Tensor:
 def rotary(
     input: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, seq_dim: int = -2
 ) -> Tensor:
-    """Rotary position embedding: pairs of features turned by an angle for each position."""
+    """Rotary position embedding: pairs of features rotated by an angle for each position."""
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
@@ -3126,12 +3126,12 @@ def scatter(
     reduce: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+    """`input` with the values of `src` (a tensor or a number) at positions `index` along `dim`."""
 
 def scatter_add(
     input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
-    """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    """`input` plus the values of `src` at positions `index` along `dim`, in a fixed order."""
 
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros of this shape with `update` at coordinates; duplicates are summed."""
@@ -3146,7 +3146,7 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The values of `src` reduced at the places of `index`."""
+    """The values of `src` reduced at the positions of `index`."""
 
 def searchsorted(
     sorted_sequence: Tensor,
@@ -3161,7 +3161,7 @@ def searchsorted(
     """torch.searchsorted on every shard; see torch's documentation."""
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """Element `index` of dim `dim`, which goes away."""
+    """Element `index` of dim `dim`, which is removed."""
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` in which `src` is the slice at one index of a dim."""
@@ -3373,7 +3373,7 @@ def sum(
     """The sum over `dim` (None: over all); integers and bools are summed as int64."""
 
 def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
-    """The sum over the dims that broadcasting from `size` would make."""
+    """The sum over the dims along which `size` would broadcast to the input's shape."""
 
 def svd(
     input: Tensor,
@@ -3400,12 +3400,12 @@ def t_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """What `t` gives, in memory of its own."""
 
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements at `index` of the tensor seen as one dim."""
+    """The elements at `index` of the flattened tensor."""
 
 def take_along_dim(
     input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    """`gather` with broadcasting; without `dim`, of the flattened tensors."""
 
 def tan(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`tan` of each element."""
@@ -3627,12 +3627,12 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The distinct values, and on request where each element went and how often each occurs."""
+    """The distinct values, and on request the index of each element's value and the counts."""
 
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """Each first of equal neighbors, and on request where each element went and run lengths."""
+    """The first of each run of equal elements, and on request the runs of elements and lengths."""
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """torch.unravel_index on every shard; see torch's documentation."""
@@ -3695,7 +3695,7 @@ def vector_norm(
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
 
 def view(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
-    """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+    """The tensor's elements, in row-major order, in another shape; one size may be -1."""
 
 def view_as_complex(input: Tensor) -> Tensor:
     """torch.view_as_complex on every shard; see torch's documentation."""
