@@ -84,7 +84,7 @@ def recurrent_rows() -> list[str]:
 
 
 def job_rows() -> list[str]:
-    """The table of benchmarks/job_call.py: a call of a job beside that of its graph."""
+    """The table of benchmarks/job_call.py: a call of a job and of its graph."""
     rows = [
         (
             row["devices"],
@@ -121,7 +121,7 @@ def graph_rows() -> list[str]:
 
 
 def parallel_rows() -> list[str]:
-    """The table of benchmarks/parallel_step.py: Onefold's graph and what it is beside others."""
+    """The table of benchmarks/parallel_step.py: Onefold's graph and its ratio to others."""
     rows = []
     for ways in load("parallel_step").values():
         size = ways["size"]
@@ -132,7 +132,7 @@ def parallel_rows() -> list[str]:
             for name, ratio in found["onefold / peer"].items():
                 ours, theirs = (f"{found['ms'][side][0]:.0f}" for side in ("onefold", name))
                 rows.append((model, way, ours, name, theirs, f"{ratio:.2f}"))
-    return table("model | layout | Onefold ms | beside | ms | Onefold / this", rows)
+    return table("model | layout | Onefold ms | compared with | ms | ratio", rows)
 
 
 def memory_ratios() -> tuple[float, float]:
