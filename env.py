@@ -109,7 +109,7 @@ WARN_AFTER = Variable(
     _seconds,
     30.0,
     "a number of seconds > 0",
-    "how long a rank waits for others before it says so",
+    "how long a rank waits for others before it reports that it waits",
 )
 CHECK = Variable(
     "ONEFOLD_CHECK", _boolean, False, _BOOL_TEXT, "compare the ranks' ops before each collective"

@@ -45,7 +45,7 @@ class Estimate:
     candidate: Candidate
     parts: tuple[tuple[str, ...], ...]
     recomputed: tuple[str, ...]
-    saved: tuple[tuple[str, ...], ...]  # of each of these, what it saves all the same
+    saved: tuple[tuple[str, ...], ...]  # the activations that each of these saves nevertheless
     offloaded: tuple[str, ...]
     seconds: float
     bound: float  # seconds below which no plan of it is

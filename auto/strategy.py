@@ -68,7 +68,7 @@ class Strategy:
     schedule: str | None = None  # None: no stages, micro-batches one after the other
     zero: int = 0  # the stage of ZeRO
     recomputed: tuple[str, ...] = ()  # the modules whose activations backward recomputes
-    saved: tuple[tuple[str, ...], ...] = ()  # of each of these, what it keeps all the same
+    saved: tuple[tuple[str, ...], ...] = ()  # the activations that each of these saves nevertheless
     offloaded: tuple[str, ...] = ()  # the modules whose activations wait in host memory
     amp: str | None = None  # the dtype of mixed precision
     device: str = "cuda"
@@ -143,7 +143,7 @@ class Strategy:
 
     @property
     def checkpointed(self) -> dict[str, tuple[str, ...]]:
-        """By the modules of `recomputed`, the activations that they keep all the same."""
+        """By the modules of `recomputed`, the activations that they save nevertheless."""
         saved = self.saved or ((),) * len(self.recomputed)
         return dict(zip(self.recomputed, saved, strict=True))
 
@@ -271,7 +271,7 @@ def load(path: str | Path) -> Strategy:
     if not isinstance(content, Mapping) or (set(content) ^ known) - _LATER:
         wrong = sorted(set(content) ^ known) if isinstance(content, Mapping) else ["all"]
         raise OnefoldValueError(
-            f"{path} is no strategy: fields that are missing or unknown are {', '.join(wrong)}"
+            f"{path} is not a strategy: fields that are missing or unknown are {', '.join(wrong)}"
         )
     return Strategy(**{name: _tuples(value) for name, value in content.items()})
 

@@ -1,4 +1,4 @@
-"""Kills ranks at random moments: the run must end with the bits of one that nobody disturbed.
+"""Kills ranks at random moments: the run must end with the bits of an undisturbed one.
 
     python benchmarks/kill_training.py               # 20 kills on 2 and on 4 ranks, some minutes
     python benchmarks/kill_training.py --short       # 4 kills on 2 and on 4 ranks, as CI does

@@ -88,7 +88,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE
     if not path.exists():
         raise CheckpointError(
-            f"{folder} is no complete checkpoint: there is no {FILE} in it, which is written last"
+            f"{folder} is not a complete checkpoint: it has no {FILE}, which is written last"
         )
     with opened(path) as file:
         data = bytes(read_at(file, 0, path.stat().st_size, path))

@@ -168,7 +168,9 @@ def read_header(file: int, path: Path) -> Header:
     """The header of an open file. Raises CheckpointError unless it is that of a whole file."""
     length = int.from_bytes(read_at(file, 0, 8, path), "little")
     if length > _MAX_HEADER:
-        raise CheckpointError(f"{path} is no safetensors file, or damaged: its header is too long")
+        raise CheckpointError(
+            f"{path} is not a safetensors file, or damaged: its header is too long"
+        )
     data = read_at(file, 8, length, path)
     try:
         listed = json.loads(data)
@@ -176,7 +178,7 @@ def read_header(file: int, path: Path) -> Header:
         entries = {name: _entry(found) for name, found in listed.items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} is no safetensors file, or damaged: its header cannot be read ({error})"
+            f"{path} is not a safetensors file, or damaged: its header cannot be read ({error})"
         ) from error
     header = Header(entries, metadata, 8 + length)
     at = 0
@@ -199,7 +201,7 @@ def _entry(found: Any) -> Entry:
     start, end = found["data_offsets"]
     shape = tuple(found["shape"])
     if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
-        raise ValueError("an offset or a size is no integer >= 0")
+        raise ValueError("an offset or a size is not an integer >= 0")
     if found["dtype"] not in _CODES:
         raise ValueError(f"unknown dtype {found['dtype']!r}")
     entry = Entry(_CODES[found["dtype"]], shape, start)

@@ -133,7 +133,7 @@ def _check_options(root: Path, step: int, keep: int | None) -> None:
     folder = step_folder(root, step)
     if folder.exists():
         raise OnefoldValueError(
-            f"checkpoint.save: {folder} is there already; save another step, another folder, or "
+            f"checkpoint.save: {folder} already exists; save another step, another folder, or "
             "remove it"
         )
     if not world().rank:

@@ -118,7 +118,7 @@ def renamed(values: Mapping[str, Any], table: Rename | None) -> dict[str, Any]:
                 new = re.sub(pattern, replacement, new)
             except re.error as error:
                 raise OnefoldValueError(
-                    f"rename: {pattern!r} -> {replacement!r} is no regular expression with its "
+                    f"rename: {pattern!r} -> {replacement!r} is not a regular expression with its "
                     f"replacement: {error}"
                 ) from error
         if new in found:
@@ -208,7 +208,7 @@ def _indexed(index: Path) -> Iterator[tuple[Path, list[str]]]:
         for name, file in places.items():
             files.setdefault(str(file), []).append(name)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{index} is damaged, or no index of weights: {error}") from error
+        raise CheckpointError(f"{index} is damaged, or not an index of weights: {error}") from error
     for file, names in files.items():
         path = index.parent / file
         if Path(file).name != file or not path.is_file():
@@ -277,7 +277,7 @@ def save_weights(
     limit = 0
     try:
         if path.exists():
-            raise CheckpointError(f"save_weights: {path} is there already; name a new folder")
+            raise CheckpointError(f"save_weights: {path} already exists; name a new folder")
         limit = shard_bytes(max_shard_size)
         state = module.state_dict(keep_vars=True).items()
         described = Description(renamed({k: x for k, x in state if isinstance(x, Tensor)}, rename))

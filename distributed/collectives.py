@@ -259,7 +259,7 @@ def read_object(data: Tensor) -> Any:
     try:
         return decode(json.loads(data.numpy().tobytes()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CommError(f"another process sent what is no value: {error}") from error
+        raise CommError(f"another process sent an invalid value: {error}") from error
 
 
 def barrier(ranks: tuple[int, ...]) -> None:

@@ -232,7 +232,7 @@ class Connection:
         return handle
 
     def wait_for_keys(self, keys: list[str], pending: Pending, limit: float | None = None) -> None:
-        """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
+        """Wait until the store has all keys; a RuntimeError, to `explain`, if it cannot succeed.
 
         Notices within moments that a rank that `pending` waits for has ended or left its groups.
         Waits for `limit` seconds, by default ONEFOLD_TIMEOUT.

@@ -101,7 +101,7 @@ def read_dtype(name: str) -> torch.dtype:
     """The dtype of this name. Raises OnefoldValueError for another word."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise OnefoldValueError(f"{name!r} is no dtype of this version of torch")
+        raise OnefoldValueError(f"{name!r} is not a dtype of this version of torch")
     return found
 
 
@@ -116,7 +116,7 @@ def _read_error(value: Any) -> OnefoldError:
     name, text = value
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, OnefoldError)):
-        raise OnefoldValueError(f"{name!r} is no error of onefold")
+        raise OnefoldValueError(f"{name!r} is not an error of onefold")
     return kind(text)
 
 
@@ -128,7 +128,7 @@ _MADE_OF_ITEMS: dict[str, Callable[[Iterable[Any]], object]] = {
 }
 
 _SCALARS: dict[type, tuple[str, Callable[[Any], Json]]] = {
-    float: ("float", repr),  # what JSON has no word for
+    float: ("float", repr),  # inf and nan, which JSON lacks
     complex: ("complex", repr),
     bytes: ("bytes", lambda value: base64.b64encode(value).decode()),
     torch.dtype: ("dtype", lambda value: str(value).removeprefix("torch.")),

@@ -172,7 +172,7 @@ class World:
                 self._connection = None
 
     def disconnect(self) -> None:
-        """Leave the other processes for good; happens by itself when the program ends."""
+        """Disconnect from the other processes permanently; happens when the program ends."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -25,7 +25,7 @@ readers: list[Callable[[], None]] = []
 
 
 def wait_for_readers() -> None:
-    """Wait until nobody reads memory that is about to be written."""
+    """Wait until memory that is about to be written is no longer read."""
     for wait in [*readers]:
         wait()
         with suppress(ValueError):  # another thread has waited, too

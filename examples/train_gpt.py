@@ -96,7 +96,7 @@ class Run:
         steps = {int(path.name[5:]): path for path in self.checkpoints.glob("step-*")}
         if steps and max(steps) > start:
             raise UsageError(
-                f"{steps[max(steps)]} is there already, but this run goes on from step {start}; "
+                f"{steps[max(steps)]} already exists, but this run continues from step {start}; "
                 "remove later checkpoints, or name another folder with --out"
             )
         return start

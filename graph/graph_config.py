@@ -142,7 +142,7 @@ class GraphConfig:
     def enable_cuda_graph(self, mode: bool = True, *, communication: bool = False) -> None:
         """Run calls as CUDA graphs, so that the host does not launch each kernel.
 
-        The first call runs as ever, the second makes ready, the third captures, later ones replay
+        The first call runs normally, the second prepares, the third captures, later ones replay
         what was captured, with the same results. The update is a CUDA graph of its own. What
         cannot be captured runs between CUDA graphs; `graph.plan(rank)` lists both, and
         `graph.cuda_graph_reason` says why the last call was not a replay. Inputs and results are

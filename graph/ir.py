@@ -154,7 +154,7 @@ class ProgramStep:
     writes: tuple[Value, ...] = ()  # those of the inputs whose memory it changes
     micro_batch: int | None = None  # the one that it is done for; None: for all of the batch
     parts: tuple[ProgramStep, ...] = ()  # the steps that it stands for, where several became one
-    note: str = ""  # on what the passes did with it, for who reads the program
+    note: str = ""  # what the passes did with it, for readers of the program
 
     def reads(self) -> Iterator[Value]:
         return (value for value in self.inputs if type(value) is Value)

@@ -278,7 +278,7 @@ class Job:
         """Train with these losses, too."""
         if not self.trains:
             raise OnefoldRuntimeError(
-                f"job {self.name!r} has a loss, but is no job that trains; decorate it with "
+                f"job {self.name!r} has a loss, but is not a training job; decorate it with "
                 '@flow.global_function(type="train")'
             )
         self._losses += losses

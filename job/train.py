@@ -154,7 +154,7 @@ def _read(file: Path) -> dict[str, Any]:
     content = load(file)
     if isinstance(content, dict) and set(content) == {"variables", "jobs"}:
         return content
-    raise OnefoldValueError(f"{file} is no checkpoint of a program of jobs")
+    raise OnefoldValueError(f"{file} is not a checkpoint of a job program")
 
 
 class SimpleCheckPointManager:

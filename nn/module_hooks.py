@@ -26,7 +26,7 @@ class Hooked(State):
         "_backward_hooks",
     )
 
-    _hooked = False  # whether a hook of calls was ever registered
+    _hooked = False  # whether a forward or backward hook was ever registered
     _reads_children = False  # whether forward reads submodules' parameters and does not call them
     _gathers: tuple[Gather, ...] = ()  # parameters that are gathered for each call
 

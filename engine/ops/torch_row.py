@@ -68,8 +68,8 @@ class Row:
     ) -> None:
         if not _RULE.fullmatch(rule):
             raise OnefoldValueError(
-                f"{name}: {rule!r} is no rule for batch dims, such as 'each', 'but 2', 'but dim', "
-                "'lead 1' or 'none', then 'linear' or 'constant'"
+                f"{name}: {rule!r} is not a rule for batch dims, such as 'each', 'but 2', "
+                "'but dim', 'lead 1' or 'none', then 'linear' or 'constant'"
             )
         self.name = name
         self.signature = signature

@@ -199,7 +199,7 @@ class CapturedCalls:
             self._compute(places, mode)
         for place, shards in before:
             if place not in inputs or mode is Mode.AS_EVER or mode is Mode.NEVER:
-                places[place] = shards  # what the update writes, or the calls read as ever
+                places[place] = shards  # what the update writes, or calls outside graphs read
         self._progress.finish(mode)
         if self.failed:
             self._reset(None)

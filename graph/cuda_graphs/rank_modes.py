@@ -9,7 +9,7 @@ that any of them proposed. That is one small message between hosts (`rank_agreem
 No rank ever replays while another captures, or runs one step after the other:
 
 - What a rank proposes, it can do: it looks at its memory in the same call, before it proposes. All
-  learn the same least proposal, and nobody does less or more than that.
+  learn the same least proposal, and all follow it exactly.
 - All replay only if all proposed to, so each has graphs of a capture that it finished. Graphs are
   made in calls in which all capture, and such a call, and one that warms up, begins by dropping
   the older ones. So a rank that lost its graphs, by itself or by an error, makes all drop theirs,
@@ -80,7 +80,7 @@ class Progress:
         return self._next is Mode.NEVER
 
     def restart(self) -> None:
-        """Graphs and static memory were lost. The first call of all runs as ever."""
+        """Graphs and static memory were lost. The next call runs without graphs."""
         self._next = min(self._next, Mode.WARM_UP)
 
     def propose(self, most: Mode = Mode.REPLAY) -> Mode:

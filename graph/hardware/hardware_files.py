@@ -149,7 +149,7 @@ class _Table:
         for key in self._content.keys() - self._asked:
             known = ", ".join(sorted(self._asked))
             raise OnefoldValueError(
-                f"hardware file {self._file}: {self._path}{key} is no field; there are {known}"
+                f"hardware file {self._file}: {self._path}{key} is not a field; there are {known}"
             )
 
     def _get(self, key: str, expected: str, fits: Callable[[Any], bool]) -> Any:

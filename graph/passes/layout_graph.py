@@ -97,7 +97,7 @@ class LayoutGraph:
     def _is_free(self, node: Node) -> bool:
         step = node.step
         if node.is_move:
-            # The gradient of a boxing comes back as it was produced: nobody asked for a layout.
+            # The gradient of a boxing comes back as it was produced: no layout was requested.
             old, new = step.source.meta, step.outputs[0].meta
             return step.backward and old.nd_sbp == new.nd_sbp
         metas = [meta for meta in node.form.inputs if meta is not None]

@@ -58,7 +58,7 @@ def write(
 
 
 def page(report: Report) -> str:
-    """The page as a text of HTML. Texts of the data are escaped, whatever is in them."""
+    """The page as HTML. All strings of the data are escaped."""
     data = json.dumps(report.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
         "title": escape(report.title),

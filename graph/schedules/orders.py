@@ -29,7 +29,7 @@ def interleaved(rank: int, ranks: int, chunks: int, m: int) -> Order:
     """Several stages per rank, in groups of as many micro-batches as ranks (Narayanan, 2021).
 
     For other numbers of micro-batches it is the schedule of the next multiple without the
-    micro-batches that do not exist: what is left out nobody waits for.
+    micro-batches that do not exist; no rank waits for an action that is left out.
     """
     if chunks == 1:
         yield from one_forward_one_backward(rank, ranks, chunks, m)

@@ -373,8 +373,8 @@ def test_files_that_are_no_strategies(tmp_path):
     with pytest.raises(OnefoldValueError, match="cannot be read"):
         load(path)
     path.write_text('{"size": 4, "speed": 2}')
-    with pytest.raises(OnefoldValueError, match=r"is no strategy: .*amp, data, .*speed"):
+    with pytest.raises(OnefoldValueError, match=r"is not a strategy: .*amp, data, .*speed"):
         load(path)
     path.write_text("[]")
-    with pytest.raises(OnefoldValueError, match="is no strategy"):
+    with pytest.raises(OnefoldValueError, match="is not a strategy"):
         load(path)

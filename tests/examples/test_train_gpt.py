@@ -184,9 +184,9 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
 def test_what_cannot_go_on_is_refused(single, tmp_path):
     for more, said in (
         (["--width", "32"], "is of a run with width 16, not 32; go on with"),
-        (["--resume", "never"], "step-6 is there already, but this run goes on from step 0"),
+        (["--resume", "never"], "step-6 already exists, but this run continues from step 0"),
         (["--vocabulary", "270"], "holds the text of a run with vocabulary 280, not 270"),
-        (["--resume", str(tmp_path)], "is no complete checkpoint"),
+        (["--resume", str(tmp_path)], "is not a complete checkpoint"),
     ):
         with pytest.raises((train_gpt_options.UsageError, flow.errors.CheckpointError)) as error:
             train(single, "--strategy", "single", *more)

@@ -128,9 +128,9 @@ def test_a_wrong_field_is_the_error(path, value, tmp_path):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("speed",), 1, "speed is no field; there are"),
-        (("memory", "speed"), 1, "memory.speed is no field; there are bandwidth, bytes"),
-        (("links", 0, "speed"), 1, "links[0].speed is no field"),
+        (("speed",), 1, "speed is not a field; there are"),
+        (("memory", "speed"), 1, "memory.speed is not a field; there are bandwidth, bytes"),
+        (("links", 0, "speed"), 1, "links[0].speed is not a field"),
         (("links", 1, "ranks"), 64, "links[1].ranks must be no such field at the last level"),
         (("peak", "int33"), 1e9, "peak.int33 must be under the name of a dtype of torch"),
         (("links", 0, "algorithms"), ["star"], "a list of some of 'ring', 'tree'"),

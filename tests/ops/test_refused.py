@@ -34,7 +34,7 @@ def test_rules_for_batch_dims_are_read_when_given(rule):
     def function(input):
         return torch.exp(input)
 
-    with pytest.raises(OnefoldValueError, match="is no rule for batch dims"):
+    with pytest.raises(OnefoldValueError, match="is not a rule for batch dims"):
         torch_function(rule)(function)
 
 

@@ -58,7 +58,7 @@ def test_a_wrong_rule_is_found():
 
 
 def test_errors():
-    with pytest.raises(OnefoldValueError, match="'every' is no rule for batch dims"):
+    with pytest.raises(OnefoldValueError, match="'every' is not a rule for batch dims"):
         torch_function("every")(softcap)
     with pytest.raises(OnefoldTypeError, match="missing a required argument: 'input'"):
         softcap()

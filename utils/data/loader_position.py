@@ -23,7 +23,7 @@ class RestOfSampler:
         self._rest: Iterator[Any] | None = None
 
     def start(self) -> None:
-        """Draw the samples, if nobody has, and skip the first ones."""
+        """Draw the samples, unless they are drawn already, and skip the first ones."""
         if self._rest is None:
             self._rest = iter(self.sampler)
             for _ in islice(self._rest, self.skipped):

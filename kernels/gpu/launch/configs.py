@@ -98,7 +98,7 @@ def read(path: Path) -> dict[str, dict[str, int]]:
         table = json.loads(path.read_text())
         return {str(name): {k: int(v) for k, v in entry.items()} for name, entry in table.items()}
     except (OSError, ValueError, AttributeError) as error:
-        raise OnefoldValueError(f"{path} is no table of configurations: {error}") from error
+        raise OnefoldValueError(f"{path} is not a table of configurations: {error}") from error
 
 
 def write(path: Path, table: Mapping[str, Config]) -> None:
