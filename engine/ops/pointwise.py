@@ -54,7 +54,11 @@ def idempotent(partial: Sbp) -> tuple[Signature, ...]:
 
 
 def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
-    """The signatures that the dtypes allow: bools cannot be summed, complex numbers not ordered."""
+    """The signatures that the dtypes allow: bools have no sum, complex numbers no order.
+
+    The order of integers cannot be reversed: the least one, which stands for no element at all,
+    and the unsigned 0 are their own negatives.
+    """
     dtypes = [meta.dtype for meta in metas]
     if all(dtype.is_floating_point for dtype in dtypes):
         return rule
