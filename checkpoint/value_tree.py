@@ -129,15 +129,16 @@ class _Plain(NamedTuple):
 
 
 def _defaults(value: defaultdict[Any, Any]) -> tuple[str | None, dict[Any, Any]]:
-    make = value.default_factory
+    make: Any = value.default_factory
     if make is None:
         return None, dict(value)
-    if not (isinstance(make, type) and getattr(builtins, make.__name__, None) is make):
+    name = getattr(make, "__name__", "")
+    if not (isinstance(make, type) and getattr(builtins, name, None) is make):
         raise OnefoldTypeError(
             f"cannot save a defaultdict of {make!r}: files hold values and no programs. Save "
             "dict(...) of it instead"
         )
-    return make.__name__, dict(value)
+    return name, dict(value)
 
 
 def _with_defaults(parts: Any) -> defaultdict[Any, Any]:
