@@ -13,7 +13,8 @@ from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
 from .device_scalar import on_device_of
-from .optimizer import Group, Optimizer, Params, Part, State, loaded_as
+from .loaded_state import loaded_as
+from .optimizer import Group, Optimizer, Params, Part, State
 from .option_checks import check_options
 from .tensor_norms import tensor_norms
 from .torch_options import accept

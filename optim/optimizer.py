@@ -17,7 +17,7 @@ from ..engine import interpreter
 from ..engine.argument_errors import check_types, with_argument_errors
 from ..engine.commit import Change, Write, finish
 from ..engine.grad_mode import no_grad
-from ..engine.inplace import fill_, fitted, note_written, take, writable
+from ..engine.inplace import fill_, note_written, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
 from ..engine.tensor import Tensor, from_shards
@@ -26,6 +26,7 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, are_aligned, not_in_build, with_gradients
+from .loaded_state import loaded_as, loaded_freely
 from .named_params import check_alike, without_names
 from .option_checks import check_options
 from .replica_schedule import ReplicaSchedule
@@ -395,7 +396,9 @@ class Optimizer(StepHooks):
             group.update(options)
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
-        """A value of a parameter's loaded state, perhaps torch's, in the form kept here."""
+        """A value of a parameter's state, given or torch's, as it is kept here."""
+        if not self.has_rule:
+            return loaded_freely(key, value, param)
         if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
             number = float(value)
             return int(number) if key == "step" else number
@@ -461,16 +464,6 @@ def _check_rate(lr: object) -> None:
         raise OnefoldValueError(
             f"a learning rate that is a tensor must be a local floating 0-d one, but got {lr!r}"
         )
-
-
-def loaded_as(value: object, param: Tensor) -> object:
-    """A loaded value of the state; a tensor is copied to the layout of the parameter."""
-    if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
-        return value
-    duplicate = from_shards((), param.meta)
-    take(duplicate, fitted(value, param))
-    writable(duplicate)
-    return duplicate
 
 
 def zeros_for(param: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Optimizers as programs for torch use and define them: names, hooks, states, rules of users."""
 
 import pickle
+from io import BytesIO
 
 import pytest
 import torch
@@ -255,3 +256,64 @@ def test_a_wrapper_of_another_optimizer():
         return w.tolist()
 
     assert losses(flow) == losses(torch)
+
+
+def factored(lib):
+    """A user's optimizer whose state has other shapes than the parameters, and lists."""
+
+    class Factored(lib.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        @lib.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["step"] = lib.tensor(0, dtype=lib.int64)
+                        state["row"] = lib.zeros(p.shape[:1])
+                        state["parts"] = [lib.zeros_like(p), lib.zeros(3)]
+                        state["by name"] = {"total": lib.tensor(0.0)}
+                    state["step"] += 1
+                    state["row"].lerp_(p.grad.square().sum(tuple(range(1, p.ndim))), 0.5)
+                    state["parts"][0].add_(p.grad)
+                    state["parts"][1].add_(state["row"].sum())
+                    state["by name"]["total"].add_(state["step"])
+                    scale = state["parts"][1][0] + state["by name"]["total"]
+                    p.sub_(group["lr"] * state["parts"][0] / scale)
+
+    return lambda layer: Factored(layer.parameters())
+
+
+def test_the_state_of_a_users_optimizer_is_loaded(world):
+    found = []
+    for lib in (torch, flow):
+        layer, optimizer = trained(lib, 3, factored(lib))
+        state = optimizer.state_dict()
+        if lib is flow:
+            file = BytesIO()
+            flow.save(state, file)
+            state = flow.load(file)
+        again = factored(lib)(layer)
+        again.load_state_dict(state)
+        kept = [again.state[p] for p in layer.parameters()]
+        assert [x["step"].dtype for x in kept] == [lib.int64] * 2
+        for _ in range(2):
+            again.zero_grad()
+            (layer(lib.ones(3, 2)) ** 2).sum().backward()
+            again.step()
+        found.append([values(layer), [x["row"].tolist() for x in kept]])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_state_of_a_users_optimizer_of_global_parameters(world):
+    p = flow.placement("cpu", [0, 1])
+    state = trained(flow, 3, factored(flow))[1].state_dict()
+    layer = flow.nn.Linear(2, 1, placement=p, sbp=flow.sbp.broadcast)
+    optimizer = factored(flow)(layer)
+    optimizer.load_state_dict(state)
+    kept = optimizer.state[layer.weight]
+    assert kept["row"].placement == p and kept["row"].sbp == (flow.sbp.broadcast,)
+    assert kept["parts"][0].sbp == layer.weight.sbp
+    assert kept["row"].tolist() == state["state"][0]["row"].tolist()
