@@ -396,7 +396,7 @@ class Optimizer(StepHooks):
             group.update(options)
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
-        """A value of a parameter's state, given or torch's, as it is kept here."""
+        """A value of a parameter's loaded state, perhaps torch's, in the form kept here."""
         if not self.has_rule:
             return loaded_freely(key, value, param)
         if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
