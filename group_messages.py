@@ -53,7 +53,10 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Send a tensor to rank `dst`, which calls `recv` with one of that shape and dtype."""
+    """Send a tensor to rank `dst`, which calls `recv` with one of that shape and dtype.
+
+    Otherwise `recv` raises RankMismatch.
+    """
     isend(tensor, dst, group, tag, group_dst).wait()
 
 
@@ -64,7 +67,10 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Write what rank `src` sends into `tensor`; returns the rank."""
+    """Write what rank `src` sends into `tensor`; returns the rank.
+
+    Raises RankMismatch if that has another dtype or number of elements.
+    """
     irecv(tensor, src, group, tag, group_src).wait()
     return rank_of(src, group_src, group, "src")
 

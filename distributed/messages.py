@@ -1,24 +1,33 @@
 """Single messages between two ranks, as torch sends them: matched by order and tag alone.
 
 Nothing is compared first, so a program may send and receive in any order that does not deadlock.
+A message that travels through hosts begins with what it is, which its receiver compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..errors import RankMismatch, user_line
 from .connection import Connection
 from .pending import Pending
+from .rank_check import form
 from .wait import stage, wait_for
 from .wire_format import from_bytes, size_in_bytes, to_bytes
 from .world import world
 
 _FIRST_TAG = 1 << 16  # batches of `point_to_point` have tag 0
+_HEADER = 128  # bytes, so that the data behind them is aligned
+# Through hosts the first bytes travel with the header, so that little is copied, and the others
+# apart. Gloo ends the process when more arrives than there is room for, so there is always room
+# for as many, and for twice the others: memory that nothing is written to costs little.
+_TOGETHER = 1 << 16
 
 
 @dataclass(slots=True, eq=False)
@@ -27,20 +36,24 @@ class Message:
 
     _link: Connection
     _pending: Pending
-    _work: dist.Work | None  # None: it is empty
-    _data: Tensor
-    _arrived: Callable[[Tensor], None] | None
+    _works: Sequence[dist.Work]
+    _pieces: Sequence[Tensor]  # one for each work
+    _compare: Callable[[Tensor], None] | None  # looks at the first piece before the next is awaited
+    _arrived: Callable[[], None] | None
 
     def is_completed(self) -> bool:
         """Whether it has left, or arrived."""
-        return self._work is None or self._work.is_completed()
+        return all(work.is_completed() for work in self._works)
 
     def wait(self, timeout: object = None) -> bool:
         """Wait until it has left, or arrived; then what was received is in its place."""
-        if self._work is not None:
-            wait_for(self._link, self._pending, self._data.is_cuda, (self._work,))
+        for work, piece in zip(self._works, self._pieces, strict=True):
+            wait_for(self._link, self._pending, piece.is_cuda, (work,))
+            if self._compare is not None:
+                self._compare(piece)
+                self._compare = None
         if self._arrived is not None:
-            self._arrived(self._data)
+            self._arrived()
             self._arrived = None
         return True
 
@@ -48,34 +61,69 @@ class Message:
 def start_send(t: Tensor, to: int, tag: int = 0) -> Message:
     """Start to send `t` to rank `to`. It must not change before it has left."""
     link = world().connection()
-    return _start(link, "send", dist.isend, stage(link, to_bytes(t)), to, tag, None)
+    data = stage(link, to_bytes(t))
+    pieces = [data]
+    if not data.is_cuda:
+        header = bytearray(_header(t.shape, t.dtype).encode()[:_HEADER].ljust(_HEADER))
+        first = torch.cat([torch.frombuffer(header, dtype=torch.uint8), data[:_TOGETHER]])
+        pieces = [first, data[_TOGETHER:]]
+    return _start(link, "send", dist.isend, pieces, to, tag)
 
 
 def start_recv(t: Tensor, source: int, tag: int, arrived: Callable[[Tensor], None]) -> Message:
-    """Start to receive a tensor like `t` from rank `source`; `arrived` is given it at the wait."""
+    """Start to receive a tensor like `t` from rank `source`; `arrived` is given it at the wait.
+
+    The wait raises RankMismatch, on the other rank at its next communication, when what was sent
+    has another dtype or number of elements.
+    """
     link = world().connection()
     shape, dtype, device = t.shape, t.dtype, t.device
-    where = "cpu" if link.staged else device
-    data = torch.empty(size_in_bytes(shape, dtype), dtype=torch.uint8, device=where)
+    where = torch.device("cpu") if link.staged else device
+    size, line = size_in_bytes(shape, dtype), user_line()
+    before = 0 if where.type == "cuda" else _HEADER
+    others = max(0, size - _TOGETHER)
+    room = before + _TOGETHER + 2 * others if before else size
+    data = torch.empty(room, dtype=torch.uint8, device=where)
+    pieces = [data[: before + _TOGETHER], data[before + _TOGETHER :]] if before else [data]
 
-    def take(data: Tensor) -> None:
-        arrived(from_bytes(data.to(device), shape, dtype))
+    def compare(first: Tensor) -> None:
+        told, _, sent = first[:before].numpy().tobytes().decode().partition("; ")
+        if told != _header(shape, dtype).partition("; ")[0]:
+            error = RankMismatch(
+                f"recv: rank {source} sent {sent.rstrip()}, but rank {link.rank} receives "
+                f"{form(shape, dtype)}, at {line}. Give recv a tensor of the shape and dtype that "
+                "is sent"
+            )
+            link.fail(error)
+            raise error
 
-    return _start(link, "recv", dist.irecv, data, source, tag, take)
+    def take() -> None:
+        arrived(from_bytes(data[before : before + size].to(device), shape, dtype))
+
+    return _start(link, "recv", dist.irecv, pieces, source, tag, compare if before else None, take)
+
+
+def _header(shape: torch.Size, dtype: torch.dtype) -> str:
+    """What must be equal of a message, as torch does not compare the dims; and its form."""
+    return f"{dtype} {shape.numel()}; {form(shape, dtype)}"
 
 
 def _start(
     link: Connection,
     kind: str,
     function: Callable[..., dist.Work | None],
-    data: Tensor,
+    pieces: Sequence[Tensor],
     peer: int,
     tag: int,
-    arrived: Callable[[Tensor], None] | None,
+    compare: Callable[[Tensor], None] | None = None,
+    arrived: Callable[[], None] | None = None,
 ) -> Message:
     pending = Pending(kind, "", (replace(link.pair(peer)),))
-    work = None
-    if data.numel():
-        group = link.message_group(peer)
-        work = link.meet(pending, lambda: function(data, peer, group=group, tag=_FIRST_TAG + tag))
-    return Message(link, pending, work, data, arrived)
+    pieces = [piece for piece in pieces if piece.numel()]
+    works = []
+    for piece in pieces:
+        begin = partial(function, piece, peer, group=link.message_group(peer), tag=_FIRST_TAG + tag)
+        work = link.meet(pending, begin)
+        assert work is not None
+        works.append(work)
+    return Message(link, pending, works, pieces, compare, arrived)

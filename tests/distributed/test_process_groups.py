@@ -11,7 +11,7 @@ from launched import run_ranks
 import onefold as flow
 from onefold.distributed.torch_names import MISSING, OFFERED
 from onefold.distributed.world import virtual_world, world
-from onefold.errors import MixedTensorsError, OnefoldTypeError, OnefoldValueError
+from onefold.errors import MixedTensorsError, OnefoldTypeError, OnefoldValueError, RankMismatch
 
 dist = flow.distributed
 
@@ -88,6 +88,55 @@ def test_as_torch(program):
         return program(flow, rank) == program(torch, rank)
 
     assert run_ranks(3, both) == [True] * 3
+
+
+MANY = 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (((4,), torch.float32), ((4,), torch.int32)),
+        (((3,), torch.float32), ((4,), torch.float32)),
+        (((0,), torch.float32), ((4,), torch.float32)),
+        (((MANY,), torch.float32), ((4,), torch.float32)),
+        (((MANY,), torch.float32), ((MANY - 50, 1), torch.float32)),
+        (((4,), torch.float32), ((MANY,), torch.float32)),
+    ],
+)
+def test_a_message_of_another_form_is_an_error(sent, expected):
+    def errors():
+        try:
+            if dist.get_rank() == 0:
+                dist.send(flow.ones(sent[0], dtype=sent[1]), 1)
+                dist.barrier()
+            else:
+                into = flow.zeros(expected[0], dtype=expected[1])
+                try:
+                    dist.recv(into, 0)
+                finally:
+                    assert not into.any()
+        except RankMismatch as error:
+            return str(error)
+
+    for text in run_ranks(2, errors):
+        assert f"sent float32 {sent[0]}" in text
+        assert f"receives {str(expected[1])[6:]} {expected[0]}" in text
+
+
+def test_a_message_may_have_other_dims():
+    def messages():
+        found = []
+        for size in (0, 6, MANY):
+            if dist.get_rank() == 0:
+                dist.send(flow.arange(size).reshape(2, -1) if size else flow.zeros(0, 2), 1)
+            else:
+                into = flow.zeros(size, dtype=flow.int64 if size else flow.float32)
+                dist.recv(into, 0)
+                found.append(flow.equal(into, flow.arange(size).to(into.dtype)))
+        return found
+
+    assert run_ranks(2, messages) == [[], [True] * 3]
 
 
 def test_wrong_calls():
