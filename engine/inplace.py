@@ -19,7 +19,7 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
 from .op import Gradients, Needs
-from .own_shards import own_tuple
+from .own_shards import is_sole_owner, own_tuple
 from .sbp import without_partial
 from .tensor import Shards, Tensor, from_shards, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
@@ -153,9 +153,12 @@ def writable(x: Tensor) -> None:
     shards = x.shards
     one = len(shards) == 1
     contiguous = shards[0].is_contiguous() if one else all(map(_is_contiguous, shards))
-    if x.shared or not contiguous:
+    del shards  # a reference to them, of which there are others if `x` is not the sole owner
+    if not contiguous or (x.shared and (has_links(x) or not is_sole_owner(x))):
         x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
+    elif x.shared:
+        x.shared = False
 
 
 def contiguous_copies(shards: Shards) -> Shards:
