@@ -41,7 +41,15 @@ from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .graph_checks import check_optimizer, check_scaler
 from .graph_state import Parts, StateDict, load_state, state_of
-from .graph_structure import Signature, check_inputs, same_tables, structure, walk
+from .graph_structure import (
+    Setting,
+    Signature,
+    check_inputs,
+    same_tables,
+    settings_of,
+    structure,
+    walk,
+)
 from .graph_text import GraphTree
 from .module import Module
 
@@ -95,6 +103,7 @@ class Graph:
         self._scaler: StaticGradScaler | None = None
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
         self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
+        self._numbers: list[Setting] = []  # theirs
         self._zero = Zero(None)
         self._stored = StoredLayouts()
         self._steps = 0  # how many calls have trained
@@ -147,7 +156,7 @@ class Graph:
 
     def __getstate__(self) -> dict[str, object]:
         """The state for copies: all but the compiled programs, which are bound to these tensors."""
-        return {**self.__dict__, "_compiled": OrderedDict(), "_flat": []}
+        return {**self.__dict__, "_compiled": OrderedDict(), "_flat": [], "_numbers": []}
 
     @property
     def name(self) -> str:
@@ -227,6 +236,7 @@ class Graph:
         found = self._compiled.get(key)
         if found is None or found.outdated():
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
+            self._numbers[:] = settings_of(self._flat)
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
             self._check_inputs(form, metas)
@@ -259,7 +269,8 @@ class Graph:
         params = [param for group in groups for param in group["params"]]
         frozen = [param.node is None for param in params]
         clipped = [group.get("clip_grad_max_norm") is not None for group in groups]
-        return structure(self._flat), *frozen, *clipped, *hooks_on(params)
+        numbers = tuple([fields.get(name) for fields, name in self._numbers])
+        return structure(self._flat), numbers, *frozen, *clipped, *hooks_on(params)
 
     def _follow_zero(self) -> None:
         """Drop the compiled programs if `config.enable_zero` was called since the last call."""

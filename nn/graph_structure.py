@@ -14,6 +14,8 @@ from .module import Module
 
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -34,6 +36,25 @@ def _of(module: Module) -> tuple[object, ...]:
         *map(id, fields["_buffers"].values()),
         *[hook for table in _HOOKS for hook in fields[table]],
     )
+
+
+# Where the number of a layer is kept: in which attributes, under which name.
+Setting: TypeAlias = tuple[Mapping[str, object], str]
+
+
+def settings_of(modules: Iterable[Module]) -> list[Setting]:
+    """The numbers of the package's own layers that may change: the chance of a dropout, and such.
+
+    Those of other modules are the program's, which may count or measure something with them. Of
+    integers only 0 and 1 are no sizes.
+    """
+    return [
+        (vars(module), name)
+        for module in modules
+        if type(module).__module__.startswith(_PACKAGE)
+        for name, value in vars(module).items()
+        if value is None or type(value) is float or (type(value) is int and value in (0, 1))
+    ]
 
 
 class Tables:

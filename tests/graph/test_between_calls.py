@@ -14,7 +14,7 @@ def train_both(between):
     for in_graph in (False, True):
         flow.manual_seed(0)
         model = nn.Sequential(
-            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.LeakyReLU(0.1), nn.Linear(8, 4)
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0), nn.LeakyReLU(0.1), nn.Linear(8, 4)
         )
         optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
         graph = SquareMean(model, optimizer)
@@ -47,7 +47,17 @@ def hooks():
     return between
 
 
-CHANGES = {"hooks of parameters": hooks}
+def settings():
+    def between(call, model):
+        model[2].p = 0.2 * (call % 3)
+        model[1].momentum = (0.1, None, 0.3, 0.3, 0.1)[call]
+        model[1].eps = 1e-5 if call < 3 else 1e-2
+        model[3].negative_slope = 0.1 * call
+
+    return between
+
+
+CHANGES = {"hooks of parameters": hooks, "settings of layers": settings}
 
 
 @pytest.mark.parametrize("change", CHANGES)
