@@ -7,18 +7,19 @@ may be a view of one of these, so that a write to one of them changes the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CoroutineType, FunctionType, GeneratorType
 from typing import NamedTuple, TypeAlias
 
 from ..engine.autograd_tape import Edge, Leaf
 from ..engine.tensor import Tensor
 from ..engine.views import ViewStep, base_of, link, stand_in
-from ..errors import OnefoldRuntimeError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, kind_of
 from .changed_inputs import has_relative, root_of
 from .function_capture import FunctionCapture
 from .ir import Value, value_in
-from .pytree import tree_map
+from .pytree import tree_map, tree_values
 
 # A tensor of a call: the index of an argument, or a tensor that the function knows besides.
 At: TypeAlias = int | Tensor
@@ -90,6 +91,7 @@ class FunctionResults:
         tree_map(returned, lambda x: leaves.setdefault(id(x), x))
         self._roots = Counter(id(root_of(x)) for x in leaves.values())
         self.places = {key: self._place(x) for key, x in leaves.items()}
+        tree_values(returned, self._check_value)
         self.returned = returned
         self._held = leaves  # so that no other tensor has their identities
 
@@ -159,6 +161,27 @@ class FunctionResults:
         if self._roots[id(chain[-1])] > 1:
             return self._linked(chain[:-1], Made(self._output(chain[-1])))
         return Made(self._output(x))
+
+    def _check_value(self, value: object) -> None:
+        """Raise OnefoldTypeError for a returned object that holds what the program computes."""
+
+        def refuse(x: Tensor | None = None) -> None:
+            if x is None or (id(x) not in self._known and value_in(x) is not None):
+                raise OnefoldTypeError(
+                    "a compiled function returned an object that computes or holds tensors, "
+                    f"{kind_of(value)}, but a program gives tensors only, alone or in lists, "
+                    "tuples, dicts and dataclasses; return those, and make the object outside"
+                )
+
+        if isinstance(value, (GeneratorType, CoroutineType)):
+            refuse()
+        held: Iterable[object] = getattr(value, "__dict__", {}).values()
+        if isinstance(value, FunctionType):
+            held = [cell.cell_contents for cell in value.__closure__ or ()]
+        elif isinstance(value, (set, frozenset)):
+            held = value
+        for each in held:
+            tree_map(each, refuse)
 
     def _linked(self, chain: list[Tensor], base: Place) -> Place:
         """The place of the first tensor in a chain of views, whose last is a view of `base`."""

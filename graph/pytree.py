@@ -1,9 +1,11 @@
-"""Pytrees: nested lists, tuples and dicts of tensors, flattened and mapped."""
+"""Pytrees: nested lists, tuples, dicts and dataclasses of tensors, flattened and mapped."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +19,12 @@ T = TypeVar("T")
 def tree_leaves(tree: object, what: str) -> list[Tensor]:
     """The tensors of a tree in order. Raises OnefoldTypeError for anything but tensors and None."""
     found: list[Tensor] = []
-    tree_map_checked(tree, found.append, what)
+
+    def keep(x: Tensor) -> Tensor:
+        found.append(x)
+        return x
+
+    tree_map_checked(tree, keep, what)
     return found
 
 
@@ -35,8 +42,8 @@ def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -
             name = kind.__name__
             advice = "What does not change from call to call can be an attribute of the graph"
         raise OnefoldTypeError(
-            f"{what} of a graph must be a Tensor, None, or a list, tuple or dict of those, "
-            f"but got {name}. {advice}"
+            f"{what} of a graph must be a Tensor, None, or a list, tuple, dict or dataclass of "
+            f"those, but got {name}. {advice}"
         )
 
     mapped: T = _tree_map(tree, function, reject)
@@ -51,7 +58,12 @@ def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
 
 def tree_values(tree: object, function: Callable[[object], object]) -> None:
     """Call `function` with each leaf of a tree that is not a tensor."""
-    _tree_map(tree, lambda x: x, function)
+
+    def visit(leaf: object) -> object:
+        function(leaf)
+        return leaf  # a container may take nothing else, as torch.Size does
+
+    _tree_map(tree, lambda x: x, visit)
 
 
 def _tree_map(
@@ -60,13 +72,24 @@ def _tree_map(
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, dict):
-        kind = OrderedDict if isinstance(tree, OrderedDict) else dict
         made = {key: _tree_map(tree[key], function, other) for key in _ordered(tree)}
-        return kind((key, made[key]) for key in tree)
+        if type(tree) in (dict, OrderedDict):
+            return type(tree)((key, made[key]) for key in tree)
+        like = copy(tree)  # of a subclass, which may take other arguments
+        for key in tree:
+            like[key] = made[key]
+        return like
     if isinstance(tree, (list, tuple)):
         parts = [_tree_map(value, function, other) for value in tree]
         named = getattr(tree, "_fields", None) is not None  # a named tuple
         return type(tree)(*parts) if named else type(tree)(parts)
+    if isinstance(tree, slice):
+        return slice(*[_tree_map(x, function, other) for x in (tree.start, tree.stop, tree.step)])
+    if _has_fields(tree):
+        like = copy(tree)
+        for name, value in _fields(tree).items():
+            object.__setattr__(like, name, _tree_map(value, function, other))  # also a frozen one
+        return like
     return other(tree)
 
 
@@ -78,6 +101,9 @@ def tree_structure(tree: object) -> object:
         return ("dict", *[(key, tree_structure(tree[key])) for key in _ordered(tree)])
     if isinstance(tree, (list, tuple)):
         return (type(tree).__name__, *[tree_structure(value) for value in tree])
+    if _has_fields(tree):
+        found = [(name, tree_structure(value)) for name, value in _fields(tree).items()]
+        return (type(tree).__name__, *found)
     return type(tree).__name__
 
 
@@ -94,12 +120,16 @@ def tree_signature(tree: object, found: Callable[[Tensor], object]) -> object:
         return (kind, *[(key, tree_signature(tree[key], found)) for key in _ordered(tree)])
     if isinstance(tree, (list, tuple)):
         return (kind, *[tree_signature(value, found) for value in tree])
+    if _has_fields(tree):
+        return (kind, *[(name, tree_signature(x, found)) for name, x in _fields(tree).items()])
+    if isinstance(tree, slice):
+        return (kind, *[tree_signature(x, found) for x in (tree.start, tree.stop, tree.step)])
     if kind in (float, complex):
         return kind, repr(tree)  # 0.0 and -0.0 are equal, nan and nan are not
     if kind.__hash__ is not object.__hash__ and not _hashable(tree):
         raise OnefoldTypeError(
             "an argument of a compiled function must be a Tensor, a Python value that can be "
-            f"hashed, or a list, tuple or dict of those, but got {kind_of(tree)}"
+            f"hashed, or a list, tuple, dict or dataclass of those, but got {kind_of(tree)}"
         )
     return kind, tree
 
@@ -111,6 +141,17 @@ def _hashable(value: object) -> bool:
     except TypeError:
         return False
     return not isinstance(value, torch.Tensor)
+
+
+def _has_fields(value: object) -> bool:
+    """Whether a value is of a dataclass, and not a module, which keeps more than what it is for."""
+    return is_dataclass(value) and not isinstance(value, type) and not callable(value)
+
+
+def _fields(value: Any) -> dict[str, object]:
+    """The attributes of a value of a dataclass by name, also those that are no fields."""
+    names = [field.name for field in fields(value) if hasattr(value, field.name)]
+    return {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
 
 
 def _ordered(tree: dict[T, object]) -> list[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from copy import deepcopy
@@ -106,6 +107,16 @@ class Compiled:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
         return Compiled(deepcopy(self._function, memo), self.size, self.cuda_graphs)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        function = self._function
+        name = getattr(function, "__qualname__", "")
+        held: Any = sys.modules.get(getattr(function, "__module__", ""))
+        for part in name.split("."):
+            held = getattr(held, part, None)
+        if held is self:  # decorated: it is found by its name
+            return name
+        return Compiled, (function, self.size, self.cuda_graphs)
 
     def _find(self, key: object) -> Ready | None:
         """The compiled function for this key, if it is still valid."""
@@ -215,6 +226,9 @@ class CompiledModule(Module):
     def __deepcopy__(self, memo: dict[int, object]) -> CompiledModule:
         made = deepcopy(self._orig_mod, memo)
         return CompiledModule(made, self._compiled.size, self._compiled.cuda_graphs)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CompiledModule, (self._orig_mod, self._compiled.size, self._compiled.cuda_graphs)
 
     def _get_name(self) -> str:
         return f"Compiled{self._orig_mod._get_name()!s}"
