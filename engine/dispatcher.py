@@ -251,6 +251,8 @@ def outputs(plan: DispatchPlan, shards: Sequence[Shards], node: Node | None) -> 
         for index, output in enumerate(made):
             if output.meta.is_floating:
                 output.node = Output(node, index)
+            else:
+                output.shared = True  # the tape may keep its memory
     return made
 
 
@@ -260,6 +262,9 @@ def outputs_of_one(
     """The tensors of several outputs of which only the first can have a gradient."""
     made = tuple([from_shards(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     made[0].node = node
+    if node is not None:
+        for output in made[1:]:
+            output.shared = True  # the tape may keep its memory
     return made
 
 

@@ -19,6 +19,7 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
 from .op import Gradients, Needs
+from .own_memory import write_everywhere, write_item, write_result
 from .own_shards import is_sole_owner, own_tuple
 from .sbp import without_partial
 from .tensor import Shards, Tensor, from_shards, tensor_ops
@@ -34,6 +35,8 @@ def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> T
     result does not fit; then `self` is as it was.
     """
     check_change(self, f"{name}_")
+    if not self.shared and write_result(self, name, args, kwargs):
+        return self
     old = snapshot(self)
     args = tuple([old if arg is self else arg for arg in args])
     result = getattr(names, name)(old, *args, **kwargs)
@@ -233,6 +236,8 @@ def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
 def fill_(input: Tensor, value: Tensor | Number) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
     check_change(input, "fill_")
+    if write_everywhere(input, value):
+        return input
     if isinstance(value, Tensor) and value.meta.numel == 1 and value.is_global == input.is_global:
         return copy_(input, names.reshape(value, ()))
     return overwrite(input, tensor_ops.full_like(input, value), "fill_")
@@ -242,6 +247,8 @@ def fill_(input: Tensor, value: Tensor | Number) -> Tensor:
 def zero_(input: Tensor) -> Tensor:
     """Every element becomes 0."""
     check_change(input, "zero_")
+    if write_everywhere(input, 0):
+        return input
     return overwrite(input, tensor_ops.full_like(input, 0), "zero_")
 
 
@@ -249,6 +256,8 @@ def zero_(input: Tensor) -> Tensor:
 def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")
+    if not self.shared and write_item(self, index, value):
+        return
     assign(self, tensor_ops.setitem(snapshot(self), index, value), "__setitem__")
 
 

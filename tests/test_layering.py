@@ -90,6 +90,7 @@ ENGINE = (
     ("amp_rules", "parameter_casts"),
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
+    ("own_memory",),
     ("inplace", "inplace_views"),
     ("out_tensors",),
     ("ops",),

@@ -1,0 +1,181 @@
+"""Writes into the memory of a tensor itself, as far as no other tensor shares it.
+
+In general an in-place method computes the new value of the whole tensor (`inplace`), which costs
+a pass over a large tensor of which a row is written. Where no other tensor has the memory and the
+tape keeps nothing of the call, torch writes the elements alone. What torch refuses is left to the
+general way, whose errors tell more; torch checks before it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import torch
+
+from ..kernels.host_memory import on_host
+from . import interpreter
+from .dispatch_plan import KERNEL_ERRORS, ops
+from .meta import Meta
+from .tensor import Tensor
+from .view_writes import forget_output
+
+
+def write_result(x: Tensor, name: str, args: Sequence[object], kwargs: dict[str, object]) -> bool:
+    """Do the in-place form of the elementwise op `name` in the memory of `x`, if that is allowed.
+
+    Example: `write_result(x, "lerp", (y, 0.1), {})` returns True where `x` has taken the result.
+    """
+    if name in _AS_ITEMS:
+        as_item, count = _AS_ITEMS[name]
+        found = as_item(x.meta, *args) if len(args) == count and not kwargs else None
+        return found is not None and write_item(x, *found)
+    method = _torch_method(name)
+    if method is None or (kwargs and tuple(kwargs) != ("alpha",)):
+        return False
+    memory = _memory_of(x, args)
+    if memory is None:
+        return False
+    given = [arg.shards[0] if isinstance(arg, Tensor) else arg for arg in args]
+    return _written(x, lambda: method(memory, *given, **kwargs))
+
+
+Item: TypeAlias = tuple[object, object]  # an index and a value
+
+
+def _along(dim: object, index: object) -> tuple[object, ...] | None:
+    """A vector as the index of a dim, which is counted from 0."""
+    if not isinstance(dim, int) or dim < 0 or not isinstance(index, Tensor) or index.ndim != 1:
+        return None
+    return (*[slice(None)] * dim, index)
+
+
+def _index_copy(x: Meta, dim: int, index: Tensor, source: Tensor) -> Item | None:
+    place = _along(dim, index)
+    if place is None or not isinstance(source, Tensor) or source.dtype != x.dtype:
+        return None
+    fits = source.shape == (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    return (place, source) if fits else None
+
+
+def _index_fill(x: Meta, dim: int, index: Tensor, value: object) -> Item | None:
+    place = _along(dim, index)
+    return None if place is None or isinstance(value, Tensor) else (place, value)
+
+
+def _index_put(x: Meta, indices: Sequence[object], values: Tensor) -> Item | None:
+    if not isinstance(values, Tensor) or values.dtype != x.dtype:
+        return None
+    if not isinstance(indices, tuple) or any(index is None for index in indices):
+        return None
+    return indices, values
+
+
+# Methods that are assignments by another name where their arguments, so many, are simple.
+_AS_ITEMS: dict[str, tuple[Callable[..., Item | None], int]] = {
+    "index_copy": (_index_copy, 3),
+    "index_fill": (_index_fill, 3),
+    "index_put": (_index_put, 2),
+}
+
+
+def write_everywhere(x: Tensor, value: object) -> bool:
+    """Fill the memory of `x` with a number, if that is allowed."""
+    if not isinstance(value, (int, float)):
+        return False
+    memory = _memory_of(x, ())
+    return memory is not None and _written(x, lambda: memory.fill_(value))
+
+
+def write_item(x: Tensor, index: object, value: object) -> bool:
+    """Do `x[index] = value` in the memory of `x`, if that is allowed."""
+    if not isinstance(value, (Tensor, int, float)) or value is x:
+        return False
+    memory = _memory_of(x, (value,))
+    if memory is None:
+        return False
+    place = _place(index, memory)
+    if place is None:
+        return False
+    given = value.shards[0] if isinstance(value, Tensor) else value
+    return _written(x, lambda: memory.__setitem__(place, given))
+
+
+def _memory_of(x: Tensor, others: Sequence[object]) -> torch.Tensor | None:
+    """The memory of a local tensor, if a call with these other arguments may write there."""
+    meta = x.meta
+    if x.shared or meta.placement is not None or not meta.has_data:
+        return None
+    if interpreter.get_current() is not None:
+        return None
+    records = interpreter.is_grad_enabled()
+    if records and x.node is not None:
+        return None
+    for other in others:
+        if isinstance(other, Tensor):
+            theirs = other.meta
+            if theirs.device != meta.device or theirs.placement is not None:
+                return None
+            if records and other.node is not None:
+                return None
+        elif isinstance(other, torch.Tensor):
+            return None
+    memory = x.shards[0]
+    return memory if on_host(memory) else None
+
+
+def _written(x: Tensor, write: Callable[[], object]) -> bool:
+    try:
+        write()
+    except KERNEL_ERRORS:
+        return False
+    if x.node is not None:
+        forget_output(x.node)
+    x.version = interpreter.stamp()
+    return True
+
+
+@lru_cache(maxsize=512)
+def _torch_method(name: str) -> Callable[..., object] | None:
+    """The in-place method of torch for an op of which torch's function is the kernel here."""
+    function = getattr(torch, name, None)
+    found = [op for op in ops.get(name, ()) if op.kernel is function and not op.makes_views]
+    method: Callable[..., object] | None = getattr(torch.Tensor, f"{name}_", None)
+    return method if found else None
+
+
+def _place(index: object, memory: torch.Tensor) -> tuple[object, ...] | None:
+    """An index as torch takes it; None for what is read otherwise here, or may be out of range.
+
+    torch looks at index tensors while it writes, so these are checked before.
+    """
+    found: list[object] = []
+    dim = 0
+    for item in index if type(index) is tuple else (index,):
+        if type(item) in (int, slice):
+            found.append(item)
+            dim += 1
+        elif item is None:
+            found.append(item)
+        elif isinstance(item, Tensor) and item.is_local and item.meta.has_data:
+            part = item.shards[0]
+            if not on_host(part) or not _in_range(part, memory, dim):
+                return None
+            found.append(part)
+            dim += max(part.ndim, 1) if part.dtype is torch.bool else 1
+        else:
+            return None
+    return tuple(found)
+
+
+def _in_range(index: torch.Tensor, memory: torch.Tensor, dim: int) -> bool:
+    """Whether torch writes at an index tensor of dim `dim` without an error."""
+    if index.dtype is torch.bool:
+        return index.ndim > 0 and index.shape == memory.shape[dim : dim + index.ndim]
+    if index.dtype is not torch.int64 or dim >= memory.ndim:
+        return False
+    if not index.numel():
+        return True
+    least, most = torch.aminmax(index)
+    return bool(-memory.shape[dim] <= least) and bool(most < memory.shape[dim])
