@@ -112,6 +112,17 @@ def test_backward_knows_of_a_write():
         z.sum().backward()
 
 
+@pytest.mark.parametrize("write", ["y.add_(1.0)", "y[0] = 1.0", "y.zero_()"])
+def test_a_write_after_detach_leaves_what_backward_kept(write):
+    w = flow.ones(3, requires_grad=True)
+    y = w.exp()
+    z = y * 2
+    y.detach_()
+    exec(write, {"y": y})
+    z.sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 2 * np.exp(np.ones(3)), rtol=1e-6)
+
+
 def test_a_recorded_write_has_a_gradient():
     w = flow.ones(3, requires_grad=True)
     x = flow.zeros(4, 3)
