@@ -1,9 +1,9 @@
-"""Creation of tensors: constants, ranges, from data. Each rank creates only its own shard."""
+"""Creation of tensors: constants, from data. Each rank creates only its own shard."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -110,6 +110,29 @@ def make(
     if (current := interpreter.get_current()) is not None:
         return current.run(_run, Source(what), (meta, maker, requires_grad))
     return _run(meta, maker, requires_grad)
+
+
+def plain_meta(shape: Shape, dtype: object, layout: TypedLayout) -> Meta | None:
+    """The meta of what is asked for where that is a local tensor with data and no more.
+
+    None for all else, and while ops are captured. It saves most of the time that `make` takes.
+    """
+    device = layout.get("device")
+    if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
+        return None
+    if not isinstance(dtype, torch.dtype) or layout_of_new(device) is not None:
+        return None
+    if interpreter.get_current() is not None:
+        return None
+    return _plain_meta(shape, dtype, read_device(device))
+
+
+@lru_cache(maxsize=4096)
+def _plain_meta(shape: Shape, dtype: torch.dtype, device: torch.device) -> Meta | None:
+    if min(shape, default=0) < 0:
+        return None
+    meta = Meta.of(shape, dtype, device=device)
+    return meta if meta.has_data else None
 
 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
@@ -225,6 +248,9 @@ def _made_by(
     """The maker of shards by a torch function of a shape and values."""
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
+    plain = plain_meta(shape, dtype, layout)
+    if plain is not None:
+        return from_shards((function(shape, *values, dtype=dtype, device=plain.device),), plain)
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         return function(box[1], *values, dtype=dtype, device=device)
@@ -271,6 +297,11 @@ def tensor(
             device = value.device
     else:
         value = _from_nested(data, dtype)
+    if placement is None and sbp is None and not requires_grad:
+        asked: TypedLayout = {} if device is None else {"device": device}
+        plain = plain_meta(value.shape, value.dtype, asked)
+        if plain is not None and plain.device == value.device:
+            return from_shards((value.contiguous(),), plain)
 
     def maker(box: Box, on: torch.device) -> torch.Tensor:
         part = value
@@ -323,111 +354,6 @@ def _in_torch(data: object) -> object:
     if isinstance(data, Tensor):
         return whole(data, "Join tensors with onefold.stack or onefold.cat there")
     return data
-
-
-# Ranges.
-
-
-def _vector(
-    what: str,
-    count: int,
-    values: Callable[[torch.Tensor], torch.Tensor],
-    layout: TypedLayout,
-    computed: torch.dtype = torch.float64,
-) -> Tensor:
-    """A vector of values computed from their positions, which have the dtype `computed`."""
-    kind = layout.pop("dtype", None) or torch.get_default_dtype()
-    placed: Layout = layout
-
-    def maker(box: Box, device: torch.device) -> torch.Tensor:
-        first, size = box[0][0], box[1][0]
-        return values(torch.arange(first, first + size, dtype=computed, device=device)).to(kind)
-
-    return make(what, read_size((count,), what), kind, maker, **placed)
-
-
-@register_function
-def arange(
-    start: float,
-    end: float | None = None,
-    step: float = 1,
-    *,
-    out: Tensor | None = None,
-    **layout: Unpack[TypedLayout],
-) -> Tensor:
-    """start, start + step, ... below end (integers give int64, as in torch)."""
-    if out is not None:
-        return give_to(out, arange(start, end, step, **made_for(out, layout)))
-    if end is None:
-        start, end = 0, start
-    if step == 0:
-        raise OnefoldRuntimeError("arange: step must be nonzero")
-    if (end - start) * step < 0:
-        raise OnefoldRuntimeError(
-            f"arange: upper bound and lower bound inconsistent with step sign: start={start}, "
-            f"end={end}, step={step}"
-        )
-    if any(isinstance(v, float) and not math.isfinite(v) for v in (start, end, step)):
-        raise OnefoldRuntimeError(f"arange: unsupported range: {start} to {end} by {step}")
-    whole_numbers = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
-    count = -((start - end) // step) if whole_numbers else math.ceil((end - start) / step)
-    computed = torch.float64
-    if whole_numbers:
-        computed = torch.int64
-        layout["dtype"] = layout.get("dtype") or computed
-    return _vector("arange", int(count), lambda place: start + place * step, layout, computed)
-
-
-def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:
-    """The values at these positions among `steps` evenly spaced ones."""
-    gap = (end - start) / max(steps - 1, 1)
-    # Counted from the nearer end, so that both ends are exact.
-    return torch.where(place < steps / 2, start + gap * place, end - gap * (steps - 1 - place))
-
-
-@register_function
-def linspace(
-    start: float,
-    end: float,
-    steps: int,
-    *,
-    out: Tensor | None = None,
-    **layout: Unpack[TypedLayout],
-) -> Tensor:
-    """`steps` evenly spaced values from start to end, both included."""
-    if out is not None:
-        return give_to(out, linspace(start, end, steps, **made_for(out, layout)))
-    return _vector("linspace", steps, lambda place: _evenly(start, end, steps, place), layout)
-
-
-@register_function
-def logspace(
-    start: float,
-    end: float,
-    steps: int,
-    base: float = 10.0,
-    *,
-    out: Tensor | None = None,
-    **layout: Unpack[TypedLayout],
-) -> Tensor:
-    """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
-    if out is not None:
-        return give_to(out, logspace(start, end, steps, base, **made_for(out, layout)))
-    return _vector(
-        "logspace", steps, lambda place: base ** _evenly(start, end, steps, place), layout
-    )
-
-
-@register_function
-def hann_window(window_length: int, periodic: bool = True, **layout: Unpack[TypedLayout]) -> Tensor:
-    """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
-    period = max(window_length if periodic else window_length - 1, 1)
-
-    def values(place: torch.Tensor) -> torch.Tensor:
-        window = torch.sin(place * (math.pi / period)) ** 2
-        return window if window_length > 1 else torch.ones_like(window)
-
-    return _vector("hann_window", window_length, values, layout)
 
 
 @register_function

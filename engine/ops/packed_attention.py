@@ -31,9 +31,9 @@ from .attention import (
 from .attention_decomposition import gradients
 from .cast import cast
 from .compare import eq, ge, logical_and, lt
-from .creation import arange
 from .dims import transpose, unsqueeze
 from .like import replicated_like
+from .ranges import arange
 from .reduce import sum
 from .slicing import narrow
 from .unary import abs

@@ -12,18 +12,14 @@ from ...distributed import origins
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
-from .. import interpreter
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
-from ..convert import read_device
 from ..generator import Generator, default_generator
-from ..global_mode import layout_of_new
-from ..meta import Box, Meta, Shape
+from ..meta import Box, Meta
 from ..names import register_function
 from ..op import Kernel, around
 from ..out_tensors import give_to, made_for
-from ..placed_device import PlacedDevice
 from ..tensor import Tensor, from_shards
-from .creation import Size, make, read_size
+from .creation import Size, make, plain_meta, read_size
 
 
 def random_source(
@@ -43,10 +39,9 @@ def random_source(
         )
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
-    if not options and interpreter.get_current() is None:
-        made = _only_placed(fill, tuple(shape), dtype, layout)
-        if made is not None:
-            return _drawn(source, made)
+    plain = None if options else plain_meta(tuple(shape), dtype, layout)
+    if plain is not None:
+        return _drawn(source, _local_draw(pick(fill, plain.device_type), plain))
     draw = source.draw()
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
@@ -67,45 +62,26 @@ class LocalDraw(NamedTuple):
     """A local random tensor: its meta, and the function that fills it, given a seed and call id."""
 
     meta: Meta
-    device: torch.device
-    fill: Callable[[int, int, torch.device], torch.Tensor]
-
-
-def _only_placed(
-    fill: Kernel, shape: Shape, dtype: object, layout: TypedLayout
-) -> LocalDraw | None:
-    """The draw if only a plain local tensor was requested, which is faster to make."""
-    device = layout.get("device")
-    if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
-        return None
-    if not isinstance(dtype, torch.dtype) or layout_of_new(device) is not None:
-        return None
-    here = read_device(device)
-    if here.type == "meta":
-        return None
-    return _local_draw(pick(fill, here.type), shape, dtype, here)
+    fill: Callable[[int, int, torch.device | None], torch.Tensor]
 
 
 @lru_cache(maxsize=4096)
-def _local_draw(
-    kernel: Kernel, shape: Shape, dtype: torch.dtype, device: torch.device
-) -> LocalDraw | None:
-    if min(shape, default=0) < 0:
-        return None
+def _local_draw(kernel: Kernel, meta: Meta) -> LocalDraw:
+    shape, dtype = tuple(meta.shape), meta.dtype
     start = (0,) * len(shape)
 
-    def fill(seed: int, call: int, device: torch.device) -> torch.Tensor:
+    def fill(seed: int, call: int, device: torch.device | None) -> torch.Tensor:
         drawn = {"seed": seed, "call": call, "dtype": dtype, "device": device}
         made: torch.Tensor = kernel(shape, start, shape, **drawn)
         return made
 
-    return LocalDraw(Meta.of(shape, dtype, device=device), device, around(kernel, fill))
+    return LocalDraw(meta, around(kernel, fill))
 
 
 def _drawn(source: Generator, local: LocalDraw) -> Tensor:
     draw = source.draw()
     try:
-        return from_shards((local.fill(draw.seed, draw.call, local.device),), local.meta)
+        return from_shards((local.fill(draw.seed, draw.call, local.meta.device),), local.meta)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise

@@ -380,3 +380,22 @@ def test_cuda_is_an_error_that_names_the_way_out(world, monkeypatch):
     monkeypatch.setenv("ONEFOLD_DEVICE", "cpu")
     assert flow.ones(2, device="cuda:3").device == torch.device("cpu")
     assert flow.placement("cuda", [0]).type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (5,), (0,), (3, 3), (2, 9, 3), (9, 2, -3), (-4, 4, 2), (2**63 - 4, 2**63 - 1, 2),
+        (-(2**63), -(2**63) + 3), (7, 7, -1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [None, torch.int32, torch.float64])
+def test_ranges_are_those_of_torch_in_every_layout(args, dtype):
+    if dtype is torch.int32 and max(map(abs, args)) > 2**31:
+        dtype = torch.int64
+    expected = torch.arange(*args, dtype=dtype)
+    p = flow.placement("cpu", [0, 1])
+    for layout in ({}, {"device": "cpu"}, {"placement": p, "sbp": flow.sbp.split(0)}):
+        made = flow.arange(*args, dtype=dtype, **layout)
+        assert made.dtype == expected.dtype
+        assert torch.equal(made.to_torch(), expected)

@@ -1,0 +1,149 @@
+"""Vectors whose values follow from their places: arange, linspace, logspace and a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Unpack
+
+import numpy as np
+import torch
+
+from ...errors import OnefoldRuntimeError
+from ..argument_types import Layout, TypedLayout
+from ..meta import Box
+from ..names import register_function
+from ..out_tensors import give_to, made_for
+from ..tensor import Tensor, from_shards
+from .creation import make, plain_meta, read_size
+
+# The values at a range of places of a vector.
+Values = Callable[[range, torch.device], torch.Tensor]
+
+
+def _vector(
+    what: str,
+    count: int,
+    values: Values,
+    layout: TypedLayout,
+) -> Tensor:
+    """A vector of values that are computed from a range of places."""
+    kind = layout.pop("dtype", None) or torch.get_default_dtype()
+    placed: Layout = layout
+    shape = read_size((count,), what)
+    plain = plain_meta(shape, kind, layout)
+    if plain is not None and plain.device is not None:
+        return from_shards((values(range(count), plain.device).to(kind),), plain)
+
+    def maker(box: Box, device: torch.device) -> torch.Tensor:
+        first, size = box[0][0], box[1][0]
+        return values(range(first, first + size), device).to(kind)
+
+    return make(what, shape, kind, maker, **placed)
+
+
+def _of_places(values: Callable[[torch.Tensor], torch.Tensor]) -> Values:
+    """Values that are computed from their places in float64."""
+
+    def of_range(places: range, device: torch.device) -> torch.Tensor:
+        first, last = places.start, places.stop
+        return values(torch.arange(first, last, dtype=torch.float64, device=device))
+
+    return of_range
+
+
+def _integers(values: range, device: torch.device) -> torch.Tensor:
+    """The integers of a range; its `stop` may be none of torch's."""
+    if not values:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    stop = values[-1] + (1 if values.step > 0 else -1)
+    return torch.arange(values.start, stop, values.step, dtype=torch.int64, device=device)
+
+
+@register_function
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
+    """start, start + step, ... below end (integers give int64, as in torch)."""
+    if out is not None:
+        return give_to(out, arange(start, end, step, **made_for(out, layout)))
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise OnefoldRuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise OnefoldRuntimeError(
+            f"arange: upper bound and lower bound inconsistent with step sign: start={start}, "
+            f"end={end}, step={step}"
+        )
+    if any(isinstance(v, float) and not math.isfinite(v) for v in (start, end, step)):
+        raise OnefoldRuntimeError(f"arange: unsupported range: {start} to {end} by {step}")
+    whole_numbers = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+    count = -((start - end) // step) if whole_numbers else math.ceil((end - start) / step)
+    if whole_numbers:
+        layout["dtype"] = layout.get("dtype") or torch.int64
+        numbers = range(int(start), int(end), int(step))
+
+        def of_integers(places: range, device: torch.device) -> torch.Tensor:
+            return _integers(numbers[places.start : places.stop], device)
+
+        return _vector("arange", int(count), of_integers, layout)
+
+    return _vector("arange", int(count), _of_places(lambda place: start + place * step), layout)
+
+
+def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:
+    """The values at these places of `steps` evenly spaced ones."""
+    gap = (end - start) / max(steps - 1, 1)
+    # Counted from the nearer end, so that both ends are exact.
+    return torch.where(place < steps / 2, start + gap * place, end - gap * (steps - 1 - place))
+
+
+@register_function
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
+    """`steps` evenly spaced values from start to end, both included."""
+    if out is not None:
+        return give_to(out, linspace(start, end, steps, **made_for(out, layout)))
+    values = _of_places(lambda place: _evenly(start, end, steps, place))
+    return _vector("linspace", steps, values, layout)
+
+
+@register_function
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
+    """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
+    if out is not None:
+        return give_to(out, logspace(start, end, steps, base, **made_for(out, layout)))
+    values = _of_places(lambda place: base ** _evenly(start, end, steps, place))
+    return _vector("logspace", steps, values, layout)
+
+
+@register_function
+def hann_window(window_length: int, periodic: bool = True, **layout: Unpack[TypedLayout]) -> Tensor:
+    """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
+    period = max(window_length if periodic else window_length - 1, 1)
+
+    def values(place: torch.Tensor) -> torch.Tensor:
+        window = torch.sin(place * (math.pi / period)) ** 2
+        return window if window_length > 1 else torch.ones_like(window)
+
+    return _vector("hann_window", window_length, _of_places(values), layout)
