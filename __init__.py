@@ -38,9 +38,11 @@ try:
         env_api as env,
         sbp as sbp,
     )
+    from .engine.anomaly import is_anomaly_enabled
     from .engine.argument_errors import with_argument_errors as _with_argument_errors
     from .engine.autocast import (
         autocast,
+        clear_autocast_cache,
         get_autocast_cpu_dtype,
         get_autocast_dtype,
         get_autocast_gpu_dtype,
@@ -179,20 +181,20 @@ __all__ = sorted(
         FallbackWarning Generator GradScaler LocalPartsWarning OnefoldError OutOfMemoryError
         PipelineWarning Size Tensor amp are_deterministic_algorithms_enabled autocast autograd
         bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last channels_last_3d
-        check_replicas checkpoint compile complex128 complex32 complex64 contiguous_format
-        default_generator device double dtype e enable_grad env errors fft finfo float float16
-        float32 float64 float8_e4m3fn float8_e5m2 from_dlpack from_numpy from_torch func
-        get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_device
+        check_replicas checkpoint clear_autocast_cache compile complex128 complex32 complex64
+        contiguous_format default_generator device double dtype e enable_grad env errors fft finfo
+        float float16 float32 float64 float8_e4m3fn float8_e5m2 from_dlpack from_numpy from_torch
+        func get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_device
         get_default_dtype get_float32_matmul_precision get_num_interop_threads get_num_threads
         get_rng_state half iinfo inf inference_mode initial_seed int int16 int32 int64 int8
-        is_autocast_cpu_enabled is_autocast_enabled is_deterministic_algorithms_warn_only_enabled
-        is_grad_enabled is_tensor jagged layout linalg load long manual_seed memory_format nan
-        newaxis nn no_grad optim parallel pi placement planning preserve_format profiler
-        promote_types save sbp seed set_default_device set_default_dtype set_default_tensor_type
-        set_float32_matmul_precision set_flush_denormal set_grad_enabled set_num_interop_threads
-        set_num_threads set_printoptions set_rng_state short signal special sparse_bsc sparse_bsr
-        sparse_coo sparse_csc sparse_csr strided to_dlpack uint16 uint32 uint64 uint8
-        use_deterministic_algorithms visualize_layout vmap
+        is_anomaly_enabled is_autocast_cpu_enabled is_autocast_enabled
+        is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_tensor jagged layout linalg
+        load long manual_seed memory_format nan newaxis nn no_grad optim parallel pi placement
+        planning preserve_format profiler promote_types save sbp seed set_default_device
+        set_default_dtype set_default_tensor_type set_float32_matmul_precision set_flush_denormal
+        set_grad_enabled set_num_interop_threads set_num_threads set_printoptions set_rng_state
+        short signal special sparse_bsc sparse_bsr sparse_coo sparse_csc sparse_csr strided
+        to_dlpack uint16 uint32 uint64 uint8 use_deterministic_algorithms visualize_layout vmap
         """.split(),
     ]
 )

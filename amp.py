@@ -6,10 +6,17 @@ scaler that float16 needs. Eager programs use the scaler as torch's; in bfloat16
 
 import sys
 
-from .engine.autocast import autocast, custom_bwd, custom_fwd
+from .engine.autocast import autocast, custom_bwd, custom_fwd, is_autocast_available
 from .optim.grad_scaler import GradScaler, StaticGradScaler
 
-__all__ = ["GradScaler", "StaticGradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ = [
+    "GradScaler",
+    "StaticGradScaler",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "is_autocast_available",
+]
 
 __path__: list[str] = []  # import_paths.py leads to what is below it
 

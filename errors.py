@@ -38,6 +38,10 @@ class OnefoldRuntimeError(OnefoldError, RuntimeError):
     """The operation is not possible in the present state."""
 
 
+class LinAlgError(OnefoldRuntimeError, torch.linalg.LinAlgError):
+    """A matrix has no inverse or no such factors, or the computation did not converge."""
+
+
 class OnefoldNotImplementedError(OnefoldRuntimeError, NotImplementedError):
     """What was asked is not implemented for these arguments, or by this class."""
 

@@ -64,8 +64,8 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
-        __config__ _dynamo _inductor accelerator cuda.nvtx mps utils._pytree utils.benchmark
-        utils.hooks xpu
+        __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler mps utils._pytree
+        utils.benchmark utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",

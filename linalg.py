@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from torch.linalg import LinAlgError
+
 from .engine.names import Function
 from .engine.ops import namespaces as _namespaces
+
+__all__ = ["LinAlgError", *_namespaces.namespace("linalg")]  # noqa: PLE0604
 
 globals().update(_namespaces.namespace("linalg"))
 

@@ -85,7 +85,6 @@ NAMES: Mapping[str, str] = {
     ),
     "package": "save the weights with flow.save(model.state_dict(), path)",
     "pca_lowrank": "use flow.linalg.svd of the matrix less its mean",
-    "range": "torch deprecates it; use flow.arange, whose end is not included",
     "roi_align": _BOXES,
     "segment_reduce": "use flow.scatter_reduce with the segment's number of each row",
     "svd_lowrank": "use flow.linalg.svd(A, full_matrices=False), and keep the first columns",

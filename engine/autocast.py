@@ -271,6 +271,24 @@ def get_autocast_gpu_dtype() -> torch.dtype:
     return get_autocast_dtype("cuda")
 
 
+def is_autocast_available(device_type: str) -> bool:
+    """Whether `autocast` takes this type of device.
+
+    >>> import onefold as flow
+    >>> flow.amp.is_autocast_available("cpu")
+    True
+    """
+    return device_type in _DEFAULTS
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of parameters in the running block, which are made again when used."""
+    current = interpreter.get_current()
+    if isinstance(current, Autocast):
+        current.casts = ParameterCasts()
+        current._last = None
+
+
 def custom_fwd(
     fwd: F | None = None, *, device_type: str, cast_inputs: torch.dtype | None = None
 ) -> Any:

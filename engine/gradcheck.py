@@ -66,6 +66,49 @@ def gradcheck(
     return True
 
 
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[object],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    fast_mode: bool = False,
+) -> bool:
+    """Whether the second gradients of a function are right: `gradcheck` of its gradients.
+
+    They are those of the inputs and of `grad_outputs`, which are normal numbers by default. The
+    errors are those of `gradcheck`.
+
+    Example:
+        >>> import onefold as flow
+        >>> x = flow.tensor([0.5, 2.0], dtype=flow.float64, requires_grad=True)
+        >>> flow.autograd.gradgradcheck(lambda x: x**3, x)
+        True
+    """
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    outputs = [y for y in _outputs(func, given) if y.requires_grad]
+    if grad_outputs is None:
+        seeds = [tensor_ops.randn_like(tensor_ops.detach(y)).requires_grad_() for y in outputs]
+    else:
+        seeds = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+
+    def gradients(*args: Any) -> tuple[Tensor, ...]:
+        of, seeds = args[: len(given)], args[len(given) :]
+        linked = [y for y in _outputs(func, of) if y.requires_grad]
+        leaves = [x for x in of if isinstance(x, Tensor) and x.node is not None]
+        return gradients_or_zeros(linked, leaves, seeds, True)
+
+    return gradcheck(
+        gradients, (*given, *seeds), eps=eps, atol=atol, rtol=rtol,
+        raise_exception=raise_exception, nondet_tol=nondet_tol,
+    )  # fmt: skip
+
+
 def _check_dtype(index: int, x: Any) -> None:
     if x.dtype.is_complex:
         raise OnefoldNotImplementedError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 import torch
 
 from ..errors import (
+    LinAlgError,
     OnefoldError,
     OnefoldIndexError,
     OnefoldRuntimeError,
@@ -284,6 +285,7 @@ def _as_meta(result: torch.Tensor) -> Meta:
 
 
 _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
+    (torch.linalg.LinAlgError, LinAlgError),
     (IndexError, OnefoldIndexError),
     (TypeError, OnefoldTypeError),
     (ValueError, OnefoldValueError),

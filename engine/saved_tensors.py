@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import autograd_tape
 from .autograd_tape import Pack, Unpack
-from .tensor import Tensor
+from .tensor import Tensor, tensor_ops
 from .views import frozen
 
 
@@ -36,3 +38,34 @@ class saved_tensors_hooks:
     def _keep(self, tensor: Tensor) -> object:
         """Pack a new tensor, so that in-place changes of the saved one do not matter."""
         return self._pack(frozen(tensor))
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """In the block, tensors saved for backward are kept in the CPU's memory.
+
+    Backward brings them back to their devices. In an `nn.Graph`, modules do the same with
+    `activation_offloading`. With `pin_memory` the copies are in pinned memory.
+
+    >>> import onefold as flow
+    >>> x = flow.tensor([2.0], requires_grad=True)
+    >>> with flow.autograd.graph.save_on_cpu():
+    ...     y = x * x
+    >>> flow.autograd.grad(y, x)
+    (tensor([4.]),)
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(x: Tensor) -> tuple[object, Tensor]:
+            if x.meta.device_type != device_type:
+                return None, x
+            there = x.device if x.is_local else x.placement
+            kept = tensor_ops.cpu(x)
+            return there, tensor_ops.pin_memory(kept) if pin_memory else kept
+
+        def unpack(packed: tuple[Any, Tensor]) -> Tensor:
+            there, x = packed
+            if there is None:
+                return x
+            return tensor_ops.to(x, there) if x.is_local else tensor_ops.to_global(x, there)
+
+        super().__init__(pack, unpack)

@@ -106,6 +106,8 @@ class TensorAttributes(TensorMethods):
     def is_nested(self) -> bool:
         return False
 
+    is_ipu = is_mkldnn = is_mps = is_mtia = is_vulkan = is_xla = is_xpu = is_nested
+
     # Of the value and the gradient.
 
     @property

@@ -9,9 +9,13 @@ from .gradients import (
     jacfwd as jacfwd,
     jacrev as jacrev,
     jvp as jvp,
+    linearize as linearize,
     vjp as vjp,
 )
-from .module_stacks import stack_module_state as stack_module_state
+from .module_stacks import (
+    replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,
+    stack_module_state as stack_module_state,
+)
 
 __all__ = [
     "functional_call",
@@ -21,6 +25,8 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",

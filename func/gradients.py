@@ -138,6 +138,39 @@ def jvp(
     return own.outside(results)
 
 
+def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Callable[..., Any]]:
+    """func(*primals), and a function from tangents to the product of the Jacobian and them.
+
+    The function may be called many times, for the price of one backward pass each; tangents must be
+    nested like the primals.
+
+    >>> import onefold as flow
+    >>> y, push = flow.func.linearize(flow.sin, flow.tensor(0.0))
+    >>> push(flow.tensor(2.0))
+    tensor(2.)
+    """
+    nest = tree_flatten(primals)[1]
+    with _Transform() as own:
+        output = func(*own.given(primals, tuple(range(len(primals)))))
+        outputs, form = tree_flatten(output)
+        _check_outputs("linearize", outputs)
+        seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
+        linear = own.gradients(outputs, seeds)
+        own.leaves += seeds
+
+    def push(*tangents: object) -> Any:
+        given, shape = tree_flatten(tangents)
+        if shape != nest:
+            raise OnefoldRuntimeError(
+                f"linearize: the tangents must be nested like the primals, {nest}, but are {shape}"
+            )
+        with own:
+            products = gradients_or_zeros(linear, seeds, given, True)
+        return own.outside(tree_unflatten(products, form))
+
+    return own.outside(output), push
+
+
 def jacrev(
     func: Callable[..., object],
     argnums: ArgNums = 0,

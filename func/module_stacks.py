@@ -8,6 +8,7 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldRuntimeError
 from ..nn.container import ModuleList
 from ..nn.module import Module
+from ..nn.running_norm import BatchNorm
 
 
 def stack_module_state(
@@ -54,3 +55,17 @@ def _stacked(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
             )
         stacked[name] = tensor_ops.stack(tensors).detach().requires_grad_(tensors[0].requires_grad)
     return stacked
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let every batch norm of a module use the statistics of its batch alone, as `vmap` needs.
+
+    >>> import onefold as flow
+    >>> flow.func.replace_all_batch_norm_modules_(flow.nn.BatchNorm1d(2)).running_mean is None
+    True
+    """
+    for module in root.modules():
+        if isinstance(module, BatchNorm) and module.track_running_stats:
+            module.track_running_stats = False
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+    return root

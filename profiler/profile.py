@@ -32,6 +32,9 @@ class profile:
     on_trace_ready: called with this object when something was recorded.
     record_shapes: whether events have the shapes and layouts of inputs.
     with_stack, with_modules: accepted as in torch; events always have a line and a module.
+    profile_memory, with_flops, acc_events: accepted as in torch, and change nothing: the memory of
+        a step is that of `graph.memory`, flops are counted by `flow.utils.flop_counter`, and events
+        of the last steps are kept.
 
     Outside such blocks nothing is recorded, and calls cost nothing extra. Profiles may be nested,
     of which one records kernels. Raises OnefoldRuntimeError for a second one that would, for a
@@ -53,8 +56,11 @@ class profile:
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], object] | None = None,
         record_shapes: bool = False,
+        profile_memory: bool = False,
         with_stack: bool = False,
+        with_flops: bool = False,
         with_modules: bool = False,
+        acc_events: bool = False,
     ) -> None:
         self._activities = set(supported_activities() if activities is None else activities)
         self._schedule = schedule or (lambda step: ProfilerAction.RECORD)

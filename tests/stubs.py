@@ -332,7 +332,8 @@ def namespace_stub(prefix):
     body = "\n".join(definition(f"{prefix}.{leaf}", leaf) for leaf in namespace(prefix))
     doc = HEADER.format(inspect.cleandoc(getattr(onefold, prefix).__doc__))
     names = exported(namespace(prefix))
-    return "\n".join([doc, imports(body, "onefold"), names, body]) + "\n"
+    more = "from torch.linalg import LinAlgError as LinAlgError\n" * (prefix == "linalg")
+    return "\n".join([doc, more, imports(body, "onefold"), names, body]) + "\n"
 
 
 def function(name):

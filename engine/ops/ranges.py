@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Unpack
@@ -9,7 +10,7 @@ from typing import Unpack
 import numpy as np
 import torch
 
-from ...errors import OnefoldRuntimeError
+from ...errors import OnefoldRuntimeError, warn
 from ..argument_types import Layout, TypedLayout
 from ..meta import Box
 from ..names import register_function
@@ -18,26 +19,21 @@ from ..tensor import Tensor, from_shards
 from .creation import make, plain_meta, read_size
 
 # The values at a range of places of a vector.
-Values = Callable[[range, torch.device], torch.Tensor]
+Values = Callable[[builtins.range, torch.device], torch.Tensor]
 
 
-def _vector(
-    what: str,
-    count: int,
-    values: Values,
-    layout: TypedLayout,
-) -> Tensor:
+def _vector(what: str, count: int, values: Values, layout: TypedLayout) -> Tensor:
     """A vector of values that are computed from a range of places."""
     kind = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
     shape = read_size((count,), what)
     plain = plain_meta(shape, kind, layout)
     if plain is not None and plain.device is not None:
-        return from_shards((values(range(count), plain.device).to(kind),), plain)
+        return from_shards((values(builtins.range(count), plain.device).to(kind),), plain)
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         first, size = box[0][0], box[1][0]
-        return values(range(first, first + size), device).to(kind)
+        return values(builtins.range(first, first + size), device).to(kind)
 
     return make(what, shape, kind, maker, **placed)
 
@@ -45,14 +41,14 @@ def _vector(
 def _of_places(values: Callable[[torch.Tensor], torch.Tensor]) -> Values:
     """Values that are computed from their places in float64."""
 
-    def of_range(places: range, device: torch.device) -> torch.Tensor:
+    def of_range(places: builtins.range, device: torch.device) -> torch.Tensor:
         first, last = places.start, places.stop
         return values(torch.arange(first, last, dtype=torch.float64, device=device))
 
     return of_range
 
 
-def _integers(values: range, device: torch.device) -> torch.Tensor:
+def _integers(values: builtins.range, device: torch.device) -> torch.Tensor:
     """The integers of a range; its `stop` may be none of torch's."""
     if not values:
         return torch.empty(0, dtype=torch.int64, device=device)
@@ -87,14 +83,40 @@ def arange(
     count = -((start - end) // step) if whole_numbers else math.ceil((end - start) / step)
     if whole_numbers:
         layout["dtype"] = layout.get("dtype") or torch.int64
-        numbers = range(int(start), int(end), int(step))
+        numbers = builtins.range(int(start), int(end), int(step))
 
-        def of_integers(places: range, device: torch.device) -> torch.Tensor:
+        def of_integers(places: builtins.range, device: torch.device) -> torch.Tensor:
             return _integers(numbers[places.start : places.stop], device)
 
         return _vector("arange", int(count), of_integers, layout)
 
     return _vector("arange", int(count), _of_places(lambda place: start + place * step), layout)
+
+
+@register_function
+def range(
+    start: float,
+    end: float,
+    step: float = 1,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
+    """start, start + step, ... up to end, which is included; torch deprecates it for `arange`."""
+    warn("range is deprecated, since its end is included; use arange", UserWarning)
+    if out is not None:
+        return give_to(out, range(start, end, step, **made_for(out, layout)))
+    if step == 0:
+        raise OnefoldRuntimeError("range: step must be nonzero")
+    if any(not math.isfinite(v) for v in (start, end, step)):
+        raise OnefoldRuntimeError(f"range: unsupported range: {start} to {end} by {step}")
+    if (end - start) * step < 0:
+        raise OnefoldRuntimeError(
+            f"range: upper bound and lower bound inconsistent with step sign: start={start}, "
+            f"end={end}, step={step}"
+        )
+    count = math.floor((end - start) / step) + 1
+    return _vector("range", count, _of_places(lambda place: start + place * step), layout)
 
 
 def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:

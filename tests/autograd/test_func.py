@@ -306,3 +306,49 @@ def test_an_ensemble_is_stacked():
     for wrong in ([], [one, other], [one, flow.nn.Sequential()]):
         with pytest.raises(RuntimeError, match="Expected"):
             flow.func.stack_module_state(wrong)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_linearize(layout):
+    def f(tree, y):
+        return {"sum": (tree["a"] * y).sum(), "b": tree["b"][0].sin() * y**2}
+
+    tangents = mapped(torch.Tensor, torch.cos, (TREE, Y))
+    theirs, push = torch.func.linearize(f, TREE, Y)
+    value, our_push = flow.func.linearize(f, *ours((TREE, Y), layout))
+    same(value, theirs)
+    for scale in (1.0, -2.0):
+        given = mapped(torch.Tensor, lambda x, scale=scale: x * scale, tangents)
+        same(our_push(*ours(given, layout)), push(*given))
+    with pytest.raises(RuntimeError, match="nested like the primals"):
+        our_push(ours(Y))
+
+
+def test_linearize_in_grad():
+    def outer(lib, x):
+        return lib.func.linearize(lambda x: x**3, x)[1](x.sin()).sum()
+
+    same(
+        flow.func.grad(lambda x: outer(flow, x))(ours(X)),
+        torch.func.grad(lambda x: torch.func.jvp(lambda x: x**3, (x,), (x.sin(),))[1].sum())(X),
+    )
+
+
+def test_batch_norms_of_an_ensemble():
+    def replaced(lib):
+        nn = lib.nn
+        model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.BatchNorm1d(4)))
+        lib.func.replace_all_batch_norm_modules_(model)
+        return model
+
+    theirs, mine = replaced(torch), replaced(flow)
+    mine.load_state_dict(theirs.state_dict())
+    assert repr(mine) == repr(theirs)
+    x = values(5, 3).float()
+    np.testing.assert_allclose(
+        mine.eval()(flow.from_torch(x)).detach().numpy(),
+        theirs.eval()(x).detach().numpy(),
+        1e-5,
+        1e-6,
+    )

@@ -76,3 +76,19 @@ def test_bad_inputs():
         check(lambda x: x * 2, flow.ones(1, requires_grad=True), atol=1.0)
     empty = flow.zeros(0, dtype=flow.float64, requires_grad=True)
     assert check(lambda x: x * 2, empty)
+
+
+SECOND = {
+    "right": (lambda x, y: ((x.sin() * y).exp(), (x * y**3).sum()), True),
+    "linear": (lambda x, y: x + y, True),
+    "wrong in the second": (lambda x, y: x.detach() * x * 2 - x.detach() ** 2 + y * x, False),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_the_verdict_of_second_gradients_is_torchs(name):
+    function, right = SECOND[name]
+    for module in (torch, flow):
+        inputs = double(module, [[0.5, -1.0]]), double(module, [[2.0], [3.0]])
+        check = module.autograd.gradgradcheck
+        assert check(function, inputs, raise_exception=False) is right
