@@ -9,6 +9,10 @@ from math import e as e, inf as inf, nan as nan, pi as pi
 from torch import (
     OutOfMemoryError as OutOfMemoryError,
     Size as Size,
+    __config__ as __config__,
+    _dynamo as _dynamo,
+    _inductor as _inductor,
+    accelerator as accelerator,
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
     broadcast_shapes as broadcast_shapes,
     can_cast as can_cast,
@@ -25,8 +29,10 @@ from torch import (
     get_num_threads as get_num_threads,
     iinfo as iinfo,
     is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+    jagged as jagged,
     layout as layout,
     memory_format as memory_format,
+    mps as mps,
     multiprocessing as multiprocessing,
     preserve_format as preserve_format,
     promote_types as promote_types,
@@ -37,8 +43,14 @@ from torch import (
     set_num_interop_threads as set_num_interop_threads,
     set_num_threads as set_num_threads,
     set_printoptions as set_printoptions,
+    sparse_bsc as sparse_bsc,
+    sparse_bsr as sparse_bsr,
+    sparse_coo as sparse_coo,
+    sparse_csc as sparse_csc,
+    sparse_csr as sparse_csr,
     strided as strided,
     use_deterministic_algorithms as use_deterministic_algorithms,
+    xpu as xpu,
 )
 
 from . import (
@@ -51,27 +63,38 @@ from . import (
     comm as comm,
     compiler as compiler,
     cuda as cuda,
+    dense_buffers,
     distributions as distributions,
     errors as errors,
     fft as fft,
     func as func,
+    fx as fx,
     hub as hub,
+    jit as jit,
     linalg as linalg,
     nn as nn,
+    onnx as onnx,
     optim as optim,
     parallel as parallel,
     profiler as profiler,
     random_state,
+    serialization as serialization,
     special as special,
     testing as testing,
+    torch_types,
     utils as utils,
     version as version,
 )
 from .checkpoint.save_load import load as load, save as save
 from .engine import autograd_api as autograd, env_api as env, sbp as sbp
+from .engine.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .engine.autocast import (
     autocast as autocast,
+    clear_autocast_cache as clear_autocast_cache,
+    get_autocast_cpu_dtype as get_autocast_cpu_dtype,
     get_autocast_dtype as get_autocast_dtype,
+    get_autocast_gpu_dtype as get_autocast_gpu_dtype,
+    is_autocast_cpu_enabled as is_autocast_cpu_enabled,
     is_autocast_enabled as is_autocast_enabled,
 )
 from .engine.cluster import planning as planning
@@ -560,6 +583,7 @@ from .engine.ops.functions import (
     randn as randn,
     randn_like as randn_like,
     randperm as randperm,
+    range as range,
     ravel as ravel,
     real as real,
     reciprocal as reciprocal,
@@ -777,7 +801,9 @@ uint16: dtype
 uint32: dtype
 uint64: dtype
 uint8: dtype
+_utils = dense_buffers
 random = random_state
+types = torch_types
 __version__: str
 __all__ = [
     "BFloat16Tensor",
@@ -935,6 +961,7 @@ __all__ = [
     "clamp_max_",
     "clamp_min",
     "clamp_min_",
+    "clear_autocast_cache",
     "clip",
     "clip_",
     "clone",
@@ -1082,7 +1109,9 @@ __all__ = [
     "gelu",
     "geqrf",
     "ger",
+    "get_autocast_cpu_dtype",
     "get_autocast_dtype",
+    "get_autocast_gpu_dtype",
     "get_default_device",
     "get_default_dtype",
     "get_device",
@@ -1149,6 +1178,8 @@ __all__ = [
     "int8",
     "interpolate",
     "inverse",
+    "is_anomaly_enabled",
+    "is_autocast_cpu_enabled",
     "is_autocast_enabled",
     "is_complex",
     "is_conj",
@@ -1169,6 +1200,7 @@ __all__ = [
     "isposinf",
     "isreal",
     "istft",
+    "jagged",
     "kaiser_window",
     "kl_div",
     "kron",
@@ -1347,6 +1379,7 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
+    "range",
     "ravel",
     "real",
     "reciprocal",
@@ -1430,6 +1463,11 @@ __all__ = [
     "softshrink",
     "softsign",
     "sort",
+    "sparse_bsc",
+    "sparse_bsr",
+    "sparse_coo",
+    "sparse_csc",
+    "sparse_csr",
     "special",
     "split",
     "split_with_sizes",

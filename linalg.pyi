@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.linalg import LinAlgError as LinAlgError
 
 from .engine.ops.torch_results import (
     LinalgCholeskyEx,

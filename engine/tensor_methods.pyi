@@ -1355,7 +1355,7 @@ class TensorMethods:
     ) -> Tensor:
         """The variance over `dim` (None: over all), with the count less `correction` (1) below."""
     def vdot(self, other: Tensor) -> Tensor:
-        """The dot product of two vectors of real numbers, like `dot`."""
+        """The dot product of two vectors, the first of them conjugated."""
     def vector_norm(
         self,
         ord: builtins.float = 2,

@@ -2897,6 +2897,20 @@ def randperm(
 ) -> Tensor:
     """A random permutation of 0 .. n-1, the same for every layout."""
 
+def range(
+    start: float,
+    end: float,
+    step: float = 1,
+    *,
+    out: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... up to end, which is included; torch deprecates it for `arange`."""
+
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
 
@@ -3681,7 +3695,7 @@ def var_mean(
     """(var, mean) over `dim`."""
 
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The dot product of two vectors of real numbers, like `dot`."""
+    """The dot product of two vectors, the first of them conjugated."""
 
 def vector_norm(
     input: Tensor,
