@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -352,12 +352,25 @@ def _chunk_sizes(size: int, length: int) -> Shape:
 
 
 @register_function
-def split(tensor: Tensor, split_size_or_sections: Dims, dim: int = 0) -> tuple[Tensor, ...]:
+def split(
+    tensor: Tensor,
+    split_size_or_sections: Dims | None = None,
+    dim: int = 0,
+    *,
+    split_size: Dims | None = None,
+) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given.
 
-    Splits of other dims stay; along a split dim the tensor is gathered. Raises OnefoldRuntimeError
-    when sizes do not add up.
+    Splits of other dims stay; along a split dim the tensor is gathered. `split_size` is the
+    method's name of the size in torch. Raises OnefoldRuntimeError when sizes do not add up.
     """
+    if (split_size_or_sections is None) == (split_size is None):
+        raise OnefoldTypeError(
+            "split: pass one size or list of sizes, as split_size_or_sections or split_size, but "
+            f"got {split_size_or_sections!r} and {split_size!r}"
+        )
+    if split_size_or_sections is None:
+        split_size_or_sections = cast("Dims", split_size)
     if not tensor.ndim:
         raise OnefoldRuntimeError("split expects at least a 1-dimensional tensor")
     dim = wrap(dim, tensor.ndim)

@@ -1,6 +1,7 @@
 """Layouts and errors of joining and parting."""
 
 import pytest
+import torch
 
 import onefold as flow
 
@@ -66,3 +67,15 @@ def test_errors(error, call):
     with pytest.raises(error) as caught:
         call(flow.ones(6, 4))
     assert isinstance(caught.value, flow.OnefoldError)
+
+
+def test_torchs_names_of_the_sizes(world):
+    """Methods of torch take split_size, its function split_size_or_sections."""
+    x = flow.arange(10).view(2, 5)
+    for sizes in (2, [3, 2]):
+        wanted = [part.tolist() for part in torch.arange(10).view(2, 5).split(sizes, dim=1)]
+        assert [part.tolist() for part in x.split(split_size=sizes, dim=1)] == wanted
+        parts = flow.split(x, split_size_or_sections=sizes, dim=1)
+        assert [part.tolist() for part in parts] == wanted
+    with pytest.raises(TypeError, match="pass one size"):
+        x.split(dim=1)
