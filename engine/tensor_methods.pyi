@@ -1116,7 +1116,11 @@ class TensorMethods:
     def sparse_dim(self, *args: object, **kwargs: object) -> NoReturn:
         """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def split(
-        self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+        self,
+        split_size_or_sections: builtins.int | Sequence[builtins.int] | None = None,
+        dim: builtins.int = 0,
+        *,
+        split_size: builtins.int | Sequence[builtins.int] | None = None,
     ) -> tuple[Tensor, ...]:
         """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
     def split_with_sizes(
@@ -1332,7 +1336,11 @@ class TensorMethods:
     def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """`chunk`."""
     def unsafe_split(
-        self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+        self,
+        split_size_or_sections: builtins.int | Sequence[builtins.int] | None = None,
+        dim: builtins.int = 0,
+        *,
+        split_size: builtins.int | Sequence[builtins.int] | None = None,
     ) -> tuple[Tensor, ...]:
         """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
     def unsafe_split_with_sizes(

@@ -3284,7 +3284,11 @@ def sort(
     """The values along `dim` in order, and their indices. Equal values keep their order."""
 
 def split(
-    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+    tensor: Tensor,
+    split_size_or_sections: int | Sequence[int] | None = None,
+    dim: int = 0,
+    *,
+    split_size: int | Sequence[int] | None = None,
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
@@ -3655,7 +3659,11 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
     """`chunk`."""
 
 def unsafe_split(
-    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+    tensor: Tensor,
+    split_size_or_sections: int | Sequence[int] | None = None,
+    dim: int = 0,
+    *,
+    split_size: int | Sequence[int] | None = None,
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
