@@ -15,7 +15,7 @@ import torch
 from ..engine.argument_types import DeviceLike
 from ..engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
 from ..engine.ops.attention import scaled_dot_product_attention
-from ..engine.ops.creation import arange, ones, zeros
+from ..engine.ops.creation import ones, zeros
 from ..engine.ops.like import full_like
 from ..engine.ops.logsumexp_prod import logsumexp
 from ..engine.ops.pad import pad
@@ -23,7 +23,7 @@ from ..engine.ops.softmax import softmax
 from ..engine.ops.sorting import argsort
 from ..engine.ops.where import where
 from ..engine.placed_device import PlacedDevice
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, ShapeError
 
 __all__ = [
@@ -102,7 +102,10 @@ def _indices(B: int, H: int, Q_LEN: int, KV_LEN: int, device: _Where) -> tuple[T
     shapes = ((-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1))
     sizes = (B, H, Q_LEN, KV_LEN)
     return tuple(
-        [arange(n, device=device).view(shape) for n, shape in zip(sizes, shapes, strict=True)]
+        [
+            tensor_ops.arange(n, device=device).view(shape)
+            for n, shape in zip(sizes, shapes, strict=True)
+        ]
     )
 
 
@@ -305,7 +308,7 @@ def _block_size(size: int | tuple[int, int]) -> tuple[int, int]:
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
     """The blocks of each row of which `indices` has `counts`, as bools."""
     columns = indices.shape[-1]
-    numbers = arange(columns, device=indices.device)
+    numbers = tensor_ops.arange(columns, device=indices.device)
     named = where(numbers < counts.unsqueeze(-1), indices.long(), columns)
     return (named.unsqueeze(-1) == numbers).any(-2)
 
