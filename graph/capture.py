@@ -50,7 +50,7 @@ class SourceLocation:
     stage: int | None = None  # the stage that the module was put on
     ranks: Placement | None = None  # the stage's
     backward: bool = False  # whether in the gradient of one of the module's ops
-    of: int = 0  # there: the number of the value whose maker it is the gradient of
+    gradient_of: int = 0  # then the number of the value whose maker is differentiated
     recomputation: int = 0  # the number of the checkpointed call that is recomputed, 0 for none
     checkpointed: bool = False  # whether inside a checkpointed module
     saved: SavedActivations | None = None  # what that one keeps, while it runs first
@@ -142,7 +142,9 @@ class Capture(CapturedValues):
 
     def gradient(self, scope: str, of: int = 0) -> AbstractContextManager[None]:
         """A block that computes a gradient which belongs to the module `scope`."""
-        where = replace(self.where, scope=scope, backward=True, stage=None, of=of, as_called=True)
+        where = replace(
+            self.where, scope=scope, backward=True, stage=None, gradient_of=of, as_called=True
+        )
         return self.within(where)
 
     def adding(self, edge: Edge) -> AbstractContextManager[None]:
@@ -154,7 +156,11 @@ class Capture(CapturedValues):
     def recomputing(self) -> AbstractContextManager[None]:
         self._recomputations += 1
         where = replace(
-            self.where, recomputation=self._recomputations, backward=True, of=0, as_called=False
+            self.where,
+            recomputation=self._recomputations,
+            backward=True,
+            gradient_of=0,
+            as_called=False,
         )
         return self.within(where)
 
@@ -291,7 +297,8 @@ class Capture(CapturedValues):
             value.scope, value.line = where.scope, line
         step = ProgramStep(
             name, origin, inputs, attrs, outputs, scope=where.scope, backward=where.backward,
-            recomputation=where.recomputation, stage=where.stage, of=where.of, line=line,
+            recomputation=where.recomputation, stage=where.stage,
+            gradient_of=where.gradient_of, line=line,
             offloaded=(True,) * len(outputs) if where.offloaded else (), **rest,
         )  # fmt: skip
         if where.saved is not None and is_activation(step, self.variable_numbers):

@@ -139,7 +139,7 @@ class ProgramStep:
     # Of what it makes, whether the module keeps activations for backward on the host; (): nothing.
     offloaded: tuple[bool, ...] = ()
     stage: int | None = None  # the pipeline stage, where there is one
-    of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
+    gradient_of: int = 0  # in a gradient: the number of the value whose maker is differentiated
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     pending: Run | None = None  # what `run` does, as writes that are still to be made

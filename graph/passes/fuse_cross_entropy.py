@@ -86,4 +86,6 @@ def _fused(loss: ProgramStep, gradient: ProgramStep, dy: Value | None) -> Progra
     inputs = [value for value in (dy, x, target) if type(value) is Value]
     outputs = (loss.outputs[0], gradient.outputs[0])
     step = fused_step(LossAndGradient(loss, gradient, dy), inputs, outputs)
-    return replace(step, scope=loss.scope, line=loss.line, backward=False, of=loss.of)
+    return replace(
+        step, scope=loss.scope, line=loss.line, backward=False, gradient_of=loss.gradient_of
+    )

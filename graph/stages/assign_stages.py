@@ -117,7 +117,7 @@ def _gradients(
     for index, step in enumerate(program.steps):
         if not backward[index]:
             continue
-        maker = made_by.get(step.of)
+        maker = made_by.get(step.gradient_of)
         stage = step.stage
         if maker is not None:
             forward = program.steps[maker]
