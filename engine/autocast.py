@@ -15,9 +15,9 @@ from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from . import interpreter
 from .amp_rules import DTYPES, FLOAT32, PROMOTING, in_mixed_precision
 from .autograd_tape import Leaf
+from .cached_cast import keep_low_copy, low_copy, used
 from .dispatcher import PACKED, arity
 from .interpreter import Interpreter, Through, using
-from .kept_cast import keep_low_copy, low_copy, used
 from .meta import Meta
 from .names import names
 from .op import Op

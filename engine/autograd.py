@@ -15,8 +15,8 @@ from ..errors import (
 )
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
+from .cached_cast import added
 from .gradient_seeds import seed_of
-from .kept_cast import added
 from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function

@@ -23,7 +23,7 @@ from .tensor import Shards, Tensor, from_shards
 _Key = tuple[int, torch.dtype]  # the id of a parameter, and the dtype of the cast
 
 
-class _Kept(NamedTuple):
+class _CachedCast(NamedTuple):
     """A parameter's cast, and the state of the parameter at that time."""
 
     param: Tensor
@@ -49,7 +49,7 @@ class ParameterCasts:
     """The casts of an outermost block of autocast, and of the blocks inside it."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, _Kept] = {}
+        self._cache: dict[_Key, _CachedCast] = {}
         self._used: dict[Leaf, None] = {}  # in order
         self._triton: dict[str, bool] = {}  # whether it does the work, by type of device
 
@@ -57,7 +57,7 @@ class ParameterCasts:
         """The cast of a parameter. With `observed` each cast is an op of its own."""
         self._used[leaf] = None
         key = id(param), dtype
-        kept = self._kept.get(key)
+        kept = self._cache.get(key)
         if kept is None or not kept.is_current:
             params = [param]
             if not observed and self.uses_triton(param.meta):
@@ -73,8 +73,8 @@ class ParameterCasts:
                 with interpreter.grad_mode(False):
                     casts = [names.cast(param, dtype)]
             for each, cast in zip(params, casts, strict=True):
-                self._kept[id(each), dtype] = _Kept(each, each.shards, each.version, cast)
-            kept = self._kept[key]
+                self._cache[id(each), dtype] = _CachedCast(each, each.shards, each.version, cast)
+            kept = self._cache[key]
         return kept.cast
 
     def uses_triton(self, x: Meta) -> bool:
@@ -96,7 +96,7 @@ class ParameterCasts:
                 continue
             if each.dtype is not param.dtype or each.shards[0].device != param.shards[0].device:
                 continue
-            kept = self._kept.get((id(each), dtype))
+            kept = self._cache.get((id(each), dtype))
             if kept is None or not kept.is_current:
                 found.append(each)
         return found

@@ -113,7 +113,7 @@ class Tensor(TensorAttributes):
     version: int  # the number of its last in-place change (`interpreter.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place ops copy first
     _frozen_leaf: Leaf  # set once it no longer requires grad, or gets a `.grad` without
-    _low_copy: tuple[Tensor, Shards, int]  # set where a cast was made with it; see `kept_cast`
+    _low_copy: tuple[Tensor, Shards, int]  # set where a cast was made with it; see `cached_cast`
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
     _step: ViewStep

@@ -76,7 +76,7 @@ ENGINE = (
     ("op",),
     ("own_shards", "views"),
     ("flat_buffer", "grad_mode", "autograd_tape"),
-    ("gradient_seeds", "kept_cast", "leaf_hooks"),
+    ("cached_cast", "gradient_seeds", "leaf_hooks"),
     ("autograd", "observer"),
     ("grad_attributes",),
     ("anomaly", "autograd_function", "functional_autograd", "legacy_variable", "saved_tensors"),

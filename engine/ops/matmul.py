@@ -14,8 +14,8 @@ from ...kernels.common_shapes import broadcast_shapes
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.pointwise_ref import cast as cast_kernel
 from ..argument_types import Number
+from ..cached_cast import is_cached_cast, wider_dtype
 from ..dispatcher import binary, ternary, unary
-from ..kept_cast import is_kept, wider_dtype
 from ..meta import Meta, Shape
 from ..names import register_as, register_function, register_name
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, Order, required
@@ -137,11 +137,11 @@ class Product(MatrixOp):
 
 
 def _as_wanted(product: Entry, need: object, a: Tensor, b: Tensor) -> Tensor:
-    """A product that is a gradient, in the dtype that a kept cast requires.
+    """A product that is a gradient, in the dtype that a cached cast requires.
 
     In graphs there are none of these, and casts are fused.
     """
-    widened = WIDENED.get(product) if is_kept(need) else None
+    widened = WIDENED.get(product) if is_cached_cast(need) else None
     return product(a, b) if widened is None else widened(a, b, wider_dtype(need))
 
 

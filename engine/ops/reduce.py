@@ -11,9 +11,9 @@ import torch
 
 from ...kernels import reduce_ref as kernels
 from .. import argument_types
+from ..cached_cast import low_copy
 from ..convert import box
 from ..dispatcher import unary
-from ..kept_cast import low_copy
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Attributes, Gradients, Kernel, Local, Metas, Needs, Op, required

@@ -1,4 +1,4 @@
-"""Casts on the tape: those made before or with a tensor, and the gradients that casts want."""
+"""Cached casts: casts that were made before or with a tensor, and the gradients that casts need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .op import Gradients, Needs, Op
 from .tensor import Tensor, from_shards, tensor_ops
 
 
-class KeptCast:
-    """The op of one use of a kept cast: the gradients of several uses add up in float32."""
+class CachedCast:
+    """The op of one use of a cached cast: the gradients of several uses add up in float32."""
 
     name = "cast"
 
@@ -21,7 +21,7 @@ class KeptCast:
         return (names.cast(dy, x.dtype),)
 
 
-KEPT_CAST = KeptCast()
+CACHED_CAST = CachedCast()
 
 
 def used(cast: Tensor, x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def used(cast: Tensor, x: Tensor) -> Tensor:
     y = from_shards(cast.shards, cast.meta)
     y.shared = True
     if x.node is not None and interpreter.is_grad_enabled():
-        y.node = Node(KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
+        y.node = Node(CACHED_CAST, (x.node,), (x.meta,), None, y.meta)
     return y
 
 
@@ -90,6 +90,6 @@ def wider_dtype(need: object) -> torch.dtype | None:
     return x.dtype if floating and x.dtype.itemsize > y.dtype.itemsize else None
 
 
-def is_kept(need: object) -> bool:
-    """Whether a gradient goes to a kept cast, so that it is computed eagerly."""
-    return type(need) is Node and need.op is KEPT_CAST
+def is_cached_cast(need: object) -> bool:
+    """Whether a gradient goes to a cached cast, so that it is computed eagerly."""
+    return type(need) is Node and need.op is CACHED_CAST
