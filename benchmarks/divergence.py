@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 import onefold as flow
-from onefold.distributed import collectives, origins, point_to_point
+from onefold.distributed import collectives, point_to_point, provenance
 from onefold.distributed.world import world
 from onefold.engine.dispatch_plan import clear_plans
 from onefold.optim.replica_schedule import ReplicaSchedule
@@ -67,7 +67,7 @@ def _nothing(*args: object) -> None:
 def compared(mode: str) -> Iterator[None]:
     """Let ranks compare as much as `mode` says."""
     link = world().connection()
-    link.check = origins.state.on = mode == "ONEFOLD_CHECK=1"
+    link.check = provenance.state.on = mode == "ONEFOLD_CHECK=1"
     clear_plans()
     if mode != "nothing":
         yield

@@ -34,7 +34,7 @@ from ..env import (
     WARN_AFTER,
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
-from . import origins
+from . import provenance
 from .device_claims import VERDICT, address, claim, each_has_one
 from .exit_guard import ExitGuard
 from .named_groups import give_time, group_named, shake_hands
@@ -103,7 +103,7 @@ class Connection:
         self.rank = rank
         self.size = size
         self.timeout = TIMEOUT.read()
-        self.check = origins.state.on = CHECK.read()
+        self.check = provenance.state.on = CHECK.read()
         self.epoch = 0  # how many errors of ranks this process left its groups for
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()

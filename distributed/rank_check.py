@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from ..errors import RankMismatch, user_line
-from . import origins
+from . import provenance
 from .connection import Connection
 from .pending import Counter, Pending
 from .posted_checksum import ADVICE, PostedChecksum, all_equal, post_checksum
@@ -34,7 +34,7 @@ class CollectiveCall:
     decided: bool = False  # whether ranks that agree must send what the others expect
     op: str = ""
     line: str = ""
-    origin: int = 0  # of what it communicates, see `origins`
+    origin: int = 0  # of what it communicates, see `provenance`
 
     def now(self) -> CollectiveCall:
         """With the op, the origin of its tensor, and the user's line."""
@@ -125,7 +125,7 @@ def _check(
         call = describe()
         if not call.is_free() and len(checks.calls) < _MAX_CALLS:
             checks.calls[what] = call
-    known = what, current_op.name, origins.state.line or user_line()
+    known = what, current_op.name, provenance.state.line or user_line()
     entry = _Begun(call, known, current_op.origin)
     if counter.agreement.expects(known):
         if len(checks.begun) == _TOGETHER:
@@ -180,12 +180,12 @@ def _compare(
         for a, b in combinations(counter.ranks, 2):
             one, two = calls[a], calls[b]
             if one.origin != two.origin and one.origin and two.origin:
-                history = json.dumps(origins.history(mine[index].origin))
+                history = json.dumps(provenance.history(mine[index].origin))
                 rows = _exchange(link, counter, "origins", history, pending)
                 raise RankMismatch(
                     f"ranks {a} and {b} met in one collective with different tensors:\n"
                     f"  rank {a}: {one}\n  rank {b}: {two}\n"
-                    f"What made them differs first in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
+                    f"Their histories first differ in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
                     f"  rank {b}: {_parting(rows[b], rows[a])}\n{ADVICE}"
                 )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
-from ..distributed import collectives, origins
+from ..distributed import collectives, provenance
 from ..distributed.topology import current_cuda_index
 from ..distributed.world import world
 from ..env import DEVICE
@@ -254,10 +254,10 @@ def local_to_global(
         if meta.local_shape(position) != part:
             raise unbalanced(meta, joined.shapes)
     y = from_shards(own_parts(self, meta, copy), meta)
-    if origins.state.on and check_meta:
-        origins.give(y.shards, origins.mark(f"local_to_global of {meta!r}"))
-    elif origins.state.on:
-        origins.forget(y.shards)
+    if provenance.state.on and check_meta:
+        provenance.record(y.shards, provenance.mark(f"local_to_global of {meta!r}"))
+    elif provenance.state.on:
+        provenance.forget(y.shards)
     if not copy:
         self.shared = y.shared = True
     elif len(y.shards) > 1:

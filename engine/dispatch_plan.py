@@ -10,7 +10,7 @@ from typing import NoReturn, TypeAlias
 import torch
 from numpy import ndarray
 
-from ..distributed import origins
+from ..distributed import provenance
 from ..distributed.world import world
 from ..errors import MixedTensorsError, OnefoldError, OnefoldTypeError, PlacementError, user_line
 from . import boxing
@@ -168,7 +168,7 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
         if plan.decomposed is not None:
             return plan
     plan.run, plan.kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
-    if origins.state.on:
+    if provenance.state.on:
         _follow(plan, op, described)
     return plan
 
@@ -176,10 +176,10 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
 def _follow(plan: DispatchPlan, op: Op, described: Sequence[object]) -> None:
     """Make a plan's calls record the origin of their results, which ranks compare."""
     given = [repr(arg) if isinstance(arg, Meta) else type(arg).__name__ for arg in described]
-    what = origins.mark(f"{op.name}({', '.join([*given, *map(repr, plan.attrs)])})")
-    plan.run = origins.followed(plan.run, what)
+    what = provenance.mark(f"{op.name}({', '.join([*given, *map(repr, plan.attrs)])})")
+    plan.run = provenance.tracked(plan.run, what)
     if plan.kernel is not None:
-        plan.kernel = origins.followed(plan.kernel, what)
+        plan.kernel = provenance.tracked(plan.kernel, what)
 
 
 def _never(*args: object) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from ..distributed import origins
+from ..distributed import provenance
 from ..engine import interpreter
 from ..engine.amp_rules import in_mixed_precision
 from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
@@ -231,7 +231,7 @@ class Capture(CapturedValues):
             values = self._move(base, plan.meta, op.name, asked=True)
         else:
             values = self._add(
-                op.name, call, slots, plan.attrs, plan.metas, run=origins.alone(plan.run),
+                op.name, call, slots, plan.attrs, plan.metas, run=provenance.untracked(plan.run),
                 several=op.num_outputs != 1, aliases=plan.aliases, op=op,
             )  # fmt: skip
         made = self._tensors(op, plan, slots, values)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..distributed import origins
+from ..distributed import provenance
 from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.commit import restored
@@ -74,7 +74,7 @@ class Compiled:
     @cached_property
     def origin(self) -> int:
         """The origin of the program, which ranks compare with ONEFOLD_CHECK=1."""
-        return origins.of_program(str(self.program))
+        return provenance.of_program(str(self.program))
 
     def memory(self, rank: int) -> MemoryPlan:
         """The memory plan of the rank for one call, made once."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import graph as on_demand
-from ..distributed import origins
+from ..distributed import provenance
 from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.argument_errors import with_argument_errors
@@ -205,9 +205,9 @@ class Graph:
             check_changed(self.name, compiled.program, inputs)
         last = [self._count_step] if self._optimizers else []
         run: Callable[..., list[Tensor]] = compiled.executable.run
-        if origins.state.on:
-            origin = origins.of_call(compiled.origin, [x.shards for x in inputs])
-            run = partial(origins.within, origin, run)
+        if provenance.state.on:
+            origin = provenance.of_call(compiled.origin, [x.shards for x in inputs])
+            run = partial(provenance.within, origin, run)
         outputs = interpreter.in_grad_mode(False, run, inputs, last)
         for optim, _ in self._optimizers:
             optim.replicas.after_step(optim)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from ..distributed import origins
+from ..distributed import provenance
 from ..distributed.world import world
 from .replicas import (
     HasState,
@@ -35,7 +35,7 @@ class ReplicaSchedule:
 
     def __init__(self, module: HasState | None = None) -> None:
         self.steps = 0
-        self._marks: list[origins.Mark] = []  # of a step, by parameter
+        self._marks: list[provenance.Mark] = []  # of a step, by parameter
         # Whose buffers are compared; the optimizer does not keep it alive, nor travels with it.
         self._module = None if module is None else ref(module)
 
@@ -51,7 +51,7 @@ class ReplicaSchedule:
         if not here.joins or here.size == 1:
             return
         self.steps += 1
-        check = origins.state.on
+        check = provenance.state.on
         if check:
             self._give_origins(optimizer)
         every = _EVERY_CHECKED if check else _EVERY
@@ -74,10 +74,10 @@ class ReplicaSchedule:
         params = [param for group in optimizer.param_groups for param in group["params"]]
         if len(self._marks) != len(params):
             named = parameters_of(optimizer)
-            self._marks = [origins.mark(f"{name} after a step") for name, _ in named]
+            self._marks = [provenance.mark(f"{name} after a step") for name, _ in named]
         for param, mark in zip(params, self._marks, strict=True):
             if param.meta.placement is not None:
-                origins.give_all(param.shards, mark, self.steps)
+                provenance.record_all(param.shards, mark, self.steps)
 
 
 def _at_step(steps: int) -> ReplicaSchedule:

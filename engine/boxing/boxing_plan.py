@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ...distributed.comm_log import table
-from ...distributed.origins import Mark, mark
+from ...distributed.provenance import Mark, mark
 from ...distributed.world import on_world_change
 from ...errors import ShapeError
 from ..meta import Meta

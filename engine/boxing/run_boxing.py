@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from ...distributed import comm_log, origins
+from ...distributed import comm_log, provenance
 from ...distributed.wait import current_op
 from ...distributed.world import world
 from ...errors import OnefoldRuntimeError, user_line
@@ -49,7 +49,7 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         program = plan.programs[here.rank] = _program(plan, here.rank)
     if not here.launched:
         return _watched(program, shards, op)
-    if origins.state.on:
+    if provenance.state.on:
         program = partial(_followed, plan, program)
     current_op.name = op
     try:
@@ -85,8 +85,8 @@ def start(
     if begin is None:
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     current_op.name = op
-    if origins.state.on:
-        current_op.origin = origins.state.program or origins.origin(shards)
+    if provenance.state.on:
+        current_op.origin = provenance.state.program or provenance.origin(shards)
     try:
         end = _watched(begin, shards, op)
     finally:
@@ -98,14 +98,14 @@ def start(
             made = comm_log.watched(op, end) if comm_log.watchers else end()
         finally:
             current_op.name = ""
-        return _arrived(plan, shards, made) if origins.state.on else made
+        return _arrived(plan, shards, made) if provenance.state.on else made
 
     return finish
 
 
 def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
     """The result of `program`, after the ranks have compared the origins of the shards."""
-    current_op.origin = origins.state.program or origins.origin(shards)
+    current_op.origin = provenance.state.program or provenance.origin(shards)
     try:
         return _arrived(plan, shards, program(shards))
     finally:
@@ -117,9 +117,9 @@ def _arrived(plan: BoxingPlan, shards: Shards, made: Shards) -> Shards:
     src, dst = plan.src, plan.dst
     moved = dst.placement is not src.placement or broadcast not in src.nd_sbp
     if moved and all(sbp is broadcast for sbp in dst.nd_sbp):
-        origins.give(made, plan.arrival)
+        provenance.record(made, plan.arrival)
     else:  # some ranks may have the same shards as before
-        origins.take(made, shards)
+        provenance.copy_to(made, shards)
     return made
 
 

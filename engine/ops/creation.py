@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from ...distributed import origins
+from ...distributed import provenance
 from ...errors import (
     MixedTensorsError,
     OnefoldRuntimeError,
@@ -138,9 +138,9 @@ def _plain_meta(shape: Shape, dtype: torch.dtype, device: torch.device) -> Meta 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
     x = from_shards(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
-    if origins.state.on and meta.placement is not None:
+    if provenance.state.on and meta.placement is not None:
         values = vars(maker).get("values", ())
-        origins.give(x.shards, origins.mark(f"new {meta!r}"), *values)
+        provenance.record(x.shards, provenance.mark(f"new {meta!r}"), *values)
     if requires_grad:
         set_requires_grad(x, True)
     return x
@@ -255,7 +255,7 @@ def _made_by(
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         return function(box[1], *values, dtype=dtype, device=device)
 
-    if origins.state.on:
+    if provenance.state.on:
         vars(maker)["values"] = values
     return make(function.__name__, shape, dtype, maker, **placed)
 
@@ -309,8 +309,8 @@ def tensor(
             part = part.narrow(dim, start, size)
         return part.contiguous().to(on)
 
-    if origins.state.on and placement is not None:
-        vars(maker)["values"] = (origins.fingerprint(value),)
+    if provenance.state.on and placement is not None:
+        vars(maker)["values"] = (provenance.fingerprint(value),)
     return make(
         "tensor",
         value.shape,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack, cast
 
 import torch
 
-from ...distributed import origins
+from ...distributed import provenance
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
@@ -49,7 +49,7 @@ def random_source(
         part: torch.Tensor = pick(fill, device.type)(tuple(shape), *box, **drawn, **options)
         return part
 
-    if origins.state.on:
+    if provenance.state.on:
         vars(maker)["values"] = draw.seed, draw.call
     try:
         return make(what, shape, dtype, maker, is_random=True, **placed)

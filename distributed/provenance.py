@@ -1,8 +1,8 @@
-"""Origins: what made a torch tensor, as a number that ranks compare. With ONEFOLD_CHECK=1 only.
+"""Provenance: the origin of a torch tensor, as a hash that ranks compare with ONEFOLD_CHECK=1.
 
-An origin follows the data: it is a hash of the op, its arguments and the origins of its inputs. So
-what one rank computes on the side does not matter. Zero is the origin of what is not known, such
-as a part that each rank has read for itself, and of everything that is made from it.
+An origin is a hash of the op, its arguments and the origins of its inputs, so that extra work of
+one rank does not matter. Zero is an unknown origin, such as that of a part that each rank has read
+itself, and of everything computed from it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _PART = 1 << 18  # bytes
 
 
 class Mark(NamedTuple):
-    """What was done: a number that is the same in every process, and its text and first line."""
+    """An operation: a number that is the same in every process, its text, and its first line."""
 
     number: int
     text: str
     line: str
 
 
-_Row = tuple[Mark, tuple[object, ...], tuple[int, ...]]  # what was done, with which values, on what
+_Row = tuple[Mark, tuple[object, ...], tuple[int, ...]]  # operation, values, parents
 
 
 class _State:
-    """Whether origins are followed, and how the newest came about, by number."""
+    """Whether origins are tracked, and the newest ones by number."""
 
     def __init__(self) -> None:
         self.on = False
-        self.program = 0  # the origin of what a graph's call communicates
+        self.program = 0  # the origin of all communication in a graph's call
         self.line = ""  # the user's line that calls the graph
         self.rows: dict[int, _Row] = {}
 
@@ -52,7 +52,7 @@ state = _State()
 
 @lru_cache(maxsize=1 << 12)
 def mark(text: str) -> Mark:
-    """The mark of what is done, with the user's line where it was done first."""
+    """The mark of an operation, with the user's line where it was first done."""
     text = _ADDRESS.sub("", text)
     return Mark(_number(text), text, user_line())
 
@@ -65,8 +65,8 @@ def origin(data: object) -> int:
     return found
 
 
-def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = ()) -> None:
-    """Set the origin of tensors: what was done, with which numbers, on which others."""
+def record(data: object, what: Mark, *values: object, parents: tuple[int, ...] = ()) -> None:
+    """Set the origin of tensors: an operation with these values on tensors with these origins."""
     plain = tuple([_plain(value) for value in values]) if values else ()
     for index, made in enumerate(_tensors(data)):
         number = hash((what.number, index, plain, parents)) or 1
@@ -74,8 +74,8 @@ def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = (
         _add(number, (what, values, parents))
 
 
-def give_all(shards: Iterable[Tensor], what: Mark, value: int) -> None:
-    """Set one origin of all these tensors: what was done, with a number, on nothing else."""
+def record_all(shards: Iterable[Tensor], what: Mark, value: int) -> None:
+    """Set one origin for all these tensors: an operation with a number and no inputs."""
     number = hash((what.number, value)) or 1
     for shard in shards:
         setattr(shard, _NAME, number)
@@ -83,7 +83,7 @@ def give_all(shards: Iterable[Tensor], what: Mark, value: int) -> None:
 
 
 def of_program(text: str) -> int:
-    """The origin of what a program communicates: its lines, each after the one before."""
+    """The origin of a program's communication: a hash chain of its lines."""
     number = 0
     for line in text.splitlines():
         what = mark(line)
@@ -93,7 +93,7 @@ def of_program(text: str) -> int:
 
 
 def of_call(program: int, inputs: Sequence[object]) -> int:
-    """The origin of what a call of a program on these shards communicates."""
+    """The origin of the communication in a call of a program on these shards."""
     parents = tuple([origin(data) for data in inputs])
     if 0 in parents:
         return program
@@ -104,7 +104,7 @@ def of_call(program: int, inputs: Sequence[object]) -> int:
 
 
 def within(program: int, run: Callable[..., R], *args: object) -> R:
-    """What `run(*args)` gives, which communicates what is of this program."""
+    """The result of `run(*args)`, whose communication has the origin `program`."""
     before = state.program, state.line
     state.program, state.line = program, user_line()
     try:
@@ -114,27 +114,27 @@ def within(program: int, run: Callable[..., R], *args: object) -> R:
 
 
 def forget(data: object) -> None:
-    """Say that the origin of tensors is not known."""
+    """Mark the origin of tensors as unknown."""
     for each in _tensors(data):
-        if getattr(each, _NAME, 0):  # most are new: what has no attributes of its own is faster
+        if getattr(each, _NAME, 0):  # most are new, and faster without attributes
             setattr(each, _NAME, 0)
 
 
-def take(data: object, source: object) -> None:
+def copy_to(data: object, source: object) -> None:
     """Set the origin of tensors to that of others, which have the same values."""
     found = origin(source)
     for each in _tensors(data):
         setattr(each, _NAME, found)
 
 
-def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
-    """`run`, which also gives its results their origin; it takes and makes tensors, or tuples."""
+def tracked(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
+    """`run`, which also records the origin of its results; it maps tensors or tuples to such."""
 
-    def following(*args: object) -> Any:
+    def call(*args: object) -> Any:
         made = run(*args)
         if type(made) is Tensor:
             return _one(made, args, what)
-        # What is of several tensors is given as the shards of each.
+        # Inputs with several tensors are passed as the shards of each.
         given = [arg[0] if type(arg) is tuple and arg else arg for arg in args]
         inputs = [x for x in given if isinstance(x, Tensor)]
         made = _unlike(made, inputs)
@@ -143,21 +143,21 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
             forget(made)
         else:
             values = [x for x in given if not isinstance(x, Tensor) and x is not None and x != ()]
-            give(made, what, *values, parents=parents)
+            record(made, what, *values, parents=parents)
         return made
 
-    vars(following)["alone"] = run
-    return following
+    vars(call)["untracked"] = run
+    return call
 
 
-def alone(run: Callable[..., R]) -> Callable[..., R]:
-    """What `followed` was given, for a graph, which has one origin for all that it communicates."""
-    found: Callable[..., R] = getattr(run, "alone", run)
+def untracked(run: Callable[..., R]) -> Callable[..., R]:
+    """The argument of `tracked`, for a graph, which has one origin for all communication."""
+    found: Callable[..., R] = getattr(run, "untracked", run)
     return found
 
 
 def _one(made: Tensor, args: Sequence[object], what: Mark) -> Tensor:
-    """What `followed` does for a kernel of tensors and numbers with one result: most calls."""
+    """`tracked` for a kernel of tensors and numbers with one result, which most calls are."""
     parents, values = [], []
     for arg in args:
         if isinstance(arg, Tensor):
@@ -186,7 +186,7 @@ def _add(number: int, row: _Row) -> None:
 
 
 def history(number: int) -> list[tuple[int, str, str]]:
-    """How an origin came about, oldest first: numbers, what was done, and the first such lines."""
+    """The history of an origin, oldest first: numbers, operations, and their first lines."""
     found: set[int] = set()
     more = [number]
     while more:
@@ -202,7 +202,7 @@ def history(number: int) -> list[tuple[int, str, str]]:
 
 
 def fingerprint(data: Tensor) -> int:
-    """A number that tells tensors apart by their bytes: all, or the first and last of many."""
+    """A checksum of a tensor's bytes: all of them, or the first and last of many."""
     if data.device.type != "cpu":
         return 0  # would wait for the device
     flat = data.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
@@ -212,7 +212,7 @@ def fingerprint(data: Tensor) -> int:
 
 
 def _unlike(made: Any, inputs: Sequence[Tensor]) -> Any:
-    """`made` without any of the inputs: only some ranks may have got back what they gave."""
+    """`made` without any of the inputs, since on some ranks a result may be an input itself."""
     if isinstance(made, Tensor):
         for each in inputs:
             if each is made:
@@ -238,7 +238,7 @@ def _number(text: str) -> int:
 
 
 def _plain(value: object) -> object:
-    """What has one hash in all processes; texts and None have not."""
+    """A value with the same hash in all processes, which strings and None do not have."""
     if isinstance(value, (int, float, complex)) and value == value:  # noqa: PLR0124
         return value
     if isinstance(value, tuple):
