@@ -163,7 +163,7 @@ class Choices:
         return self.measuring.searched(by_table, rows)
 
     def strategy(self, estimate: Estimate) -> Strategy:
-        """The strategy that an estimate is of."""
+        """The strategy of an estimate."""
         c = estimate.candidate
         costs = self.estimator.costs(c.tensor, c.layouts, c.rows)
         staged = c.schedule is not None

@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> Manifest:
         if found["sha256"] != sha256(to_text(content).encode()).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
         if content.pop("format") != _FORMAT or content.pop("version") != _VERSION:
-            raise CheckpointError(f"{path} is of another version of onefold")
+            raise CheckpointError(f"{path} was written by another version of onefold")
         return Manifest(
             content["step"],
             {name: _section(section) for name, section in content["sections"].items()},
@@ -171,7 +171,9 @@ def _check_entries(path: Path, header: Header, held: Mapping[str, StoredTensor])
     for name, stored in held.items():
         entry = header.entries.get(name)
         if entry is None:
-            raise CheckpointError(f"{path} has no tensor {name!r}: it is of another checkpoint")
+            raise CheckpointError(
+                f"{path} has no tensor {name!r}: it belongs to another checkpoint"
+            )
         found = str(entry.dtype).removeprefix("torch."), list(entry.shape)
         if found != (stored.dtype, stored.shape):
             raise CheckpointError(

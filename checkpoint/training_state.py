@@ -269,7 +269,7 @@ def _targets(parts: list[Part]) -> dict[str, TargetOf]:
 
 
 def _at(values: Mapping[str, Any], part: Part) -> Any:
-    """The value in the place of a live object."""
+    """The replacement of a live object."""
     found: Any = values
     for key in part.path:
         if not isinstance(found, dict) or key not in found:

@@ -26,7 +26,7 @@ OUTS = OUT.replace(annotation=Sequence[Tensor] | None)
 def give_to(out: object, result: R) -> R:
     """Write the results of a function to `out`, one tensor or several, in its dtype and layout.
 
-    Returns the tensors of `out` in the place of the results. As in torch a tensor without elements
+    Returns the tensors of `out` in place of the results. As in torch a tensor without elements
     gets the shape of the result, and one of another shape too, with a warning. Raises
     OnefoldTypeError unless `out` has as many tensors as the result, OnefoldRuntimeError for a dtype
     that cannot hold it or where a gradient would be needed.

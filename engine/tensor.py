@@ -308,7 +308,7 @@ class Tensor(TensorAttributes):
             raise OnefoldRuntimeError(
                 f"a tensor of shape {tuple(self.shape)} that requires grad was made a numpy array, "
                 "from which no gradient flows back. Use x.detach().numpy() for its values, or a "
-                "function of onefold in the place of numpy's"
+                "function of onefold in place of numpy's"
             )
         array: ndarray = names.numpy(self)
         return array if dtype is None else array.astype(dtype)

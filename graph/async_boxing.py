@@ -26,7 +26,7 @@ def split_boxings(program: Program) -> list[ProgramStep]:
     end. All ranks have the same steps, so they begin and end what they communicate in one order.
     A boxing whose result is smaller than its input, such as one that scatters a gradient, ends soon
     even if nothing reads the result before micro-batches have followed.
-    A boxing may put its result in the place of its input when nothing else reads that and it was
+    A boxing may put its result in place of its input when nothing else reads that and it was
     made in memory of its own (what reads nothing, a source, may give memory of the program).
     """
     readers: dict[int, list[int]] = {}  # by the number of a value: the steps that read it

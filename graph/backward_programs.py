@@ -33,7 +33,7 @@ Asked: TypeAlias = tuple[tuple[bool, ...], tuple[Meta | None, ...]]
 
 MAX_PROGRAMS = 10  # kept, the latest made
 
-_SMALL = 64 * 1024  # bytes that are not worth to be put in the place of others
+_SMALL = 64 * 1024  # bytes that are not worth being written in place
 
 
 def executable(program: Program, cuda_graphs: bool) -> Executable:

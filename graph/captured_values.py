@@ -116,7 +116,7 @@ class Repeatable(Generic[R]):
 class CapturedValues(interpreter.Interpreter):
     """Keeps the values of a program that is being captured.
 
-    A captured tensor has a Value in the place of its shards. Tensors from outside become
+    A captured tensor has a Value in place of its shards. Tensors from outside become
     variables of the program; what the program does to them in place becomes its assigns.
     """
 

@@ -20,7 +20,7 @@ from .distribute import Distribute
 from .scope import current_devices
 from .tracing import is_tracing, tracing
 
-# The device that a part is of (None: of all, consistently), and the piece that it is in time.
+# The device of a part (None: all devices, consistently), and its index among pieces in time.
 Key: TypeAlias = tuple[int | None, int | None]
 WHOLE: Key = (None, None)
 

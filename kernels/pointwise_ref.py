@@ -176,7 +176,7 @@ def _nan_to_num_on_triton(x: torch.Tensor, nan: Default, high: Default, low: Def
 
 @on_triton(_nan_to_num_on_triton)
 def nan_to_num(x: torch.Tensor, nan: Default, high: Default, low: Default) -> torch.Tensor:
-    """Numbers in the place of nan and the infinities."""
+    """x with numbers in place of nan and infinities."""
     return torch.nan_to_num(x, nan[0], high[0], low[0])
 
 

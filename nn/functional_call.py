@@ -1,4 +1,4 @@
-"""Calls of modules with other tensors in the place of their parameters and buffers."""
+"""functional_call: calls a module with other tensors in place of its parameters and buffers."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def _overrides(module: State, name: str) -> bool:
 
 
 def _assignable(value: object, target: Tensor) -> Tensor:
-    """A value as it is, to stand in the place of a parameter or buffer."""
+    """A value that replaces a parameter or buffer, unchanged."""
     found = value if isinstance(value, Tensor) else fitted(value, target)
     if found.shape != target.shape:
         raise ShapeError(

@@ -178,7 +178,7 @@ class Tree:
     # Tensors that are computed where they are read, such as a weight that is parametrized.
 
     def _compute(self, name: str, computed: ComputedTensor) -> None:
-        """Let `computed` say what the attribute `name` is, in the place of what it was."""
+        """Make `computed` the value of the attribute `name`, instead of the present one."""
         self._remove(name)
         self.__dict__.setdefault("_computed", {})[name] = computed
 

@@ -126,7 +126,7 @@ def total_norm(
     """The norm of all gradients together, each times `scale`, the same on every process.
 
     Each rank sums up its own shards; gradients of one layout are then reduced together. Nothing
-    is read. The norm of order 0 is the number of gradients that are not 0, as torch has it.
+    is read. The norm of order 0 is the number of gradients that are not 0, as in torch.
     """
     if math.isnan(norm_type):
         raise OnefoldValueError(f"norm_type must be a number or infinity, but got {norm_type}")

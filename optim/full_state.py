@@ -25,5 +25,5 @@ def full_for(param: Tensor, value: float) -> Tensor:
 
 
 def _full_like(part: torch.Tensor, value: float) -> torch.Tensor:
-    """The value in each element, in both parts of complex ones, as torch has it."""
+    """The value in each element, in both parts of complex ones, as in torch."""
     return torch.full_like(part, complex(value, value) if part.is_complex() else value)

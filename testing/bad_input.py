@@ -39,7 +39,7 @@ class Elsewhere(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """A torch tensor in the place of one of ours."""
+    """A torch tensor in place of one of ours."""
 
     value: torch.Tensor
 

@@ -110,7 +110,7 @@ def hardswish(input: Tensor) -> Tensor:
     return input * clamp_max(clamp_min(input + 3, 0.0), 6.0) / 6
 
 
-_SIXTH = 0.1666666716337204  # as torch has it: in float32, for all dtypes
+_SIXTH = 0.1666666716337204  # as in torch: in float32, for all dtypes
 
 
 @gradient_kernel(aten("hardsigmoid_backward"), flat=True)

@@ -55,7 +55,7 @@ def crosses(step: ProgramStep) -> bool:
 
 
 def is_backward(program: Program) -> list[bool]:
-    """For each step whether it is of the backward pass: a gradient, or made of one."""
+    """For each step, whether it belongs to the backward pass: a gradient, or computed from one."""
     late: set[int] = set()
     found = []
     for step in program.steps:

@@ -78,7 +78,7 @@ def _source(o, size, scale, TAPS: tl.constexpr, EXACT: tl.constexpr, ALIGN: tl.c
 
 @triton.jit
 def _near(x):
-    """The weight of a cubic convolution with a = -3/4, as torch has it, within one place."""
+    """The weight of a cubic convolution with a = -3/4, as in torch, within one place."""
     return (1.25 * x - 2.25) * x * x + 1.0
 
 

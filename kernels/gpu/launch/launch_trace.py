@@ -221,7 +221,7 @@ class LaunchTrace(TorchDispatchMode):
 
 
 def leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """The values, and in the place of tuples and lists what is in them.
+    """The values, with tuples and lists flattened.
 
     >>> list(leaves((1, [2, (3,)])))
     [1, 2, 3]
