@@ -38,7 +38,7 @@ class OnefoldRuntimeError(OnefoldError, RuntimeError):
     """The operation is not possible in the present state."""
 
 
-class LinAlgError(OnefoldRuntimeError, torch.linalg.LinAlgError):
+class LinAlgError(OnefoldRuntimeError, torch.linalg.LinAlgError):  # type: ignore[misc, name-defined]
     """A matrix has no inverse or no such factors, or the computation did not converge."""
 
 

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlparse
 
-from torch.hub import HASH_REGEX, _get_torch_home, download_url_to_file, get_dir, set_dir, tqdm
+from torch.hub import HASH_REGEX, _get_torch_home, download_url_to_file, get_dir, set_dir
+from tqdm import tqdm
 
 from .checkpoint.save_load import Where, load as load_file
 from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError

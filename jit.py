@@ -22,7 +22,7 @@ from typing import (
     overload,
 )
 
-from torch.jit import TracerWarning
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from .graph.unsupported import missing_attribute
 from .missing_names import JIT

@@ -50,8 +50,8 @@ def _module(theirs: ModuleType) -> ModuleType:
     for name, value in vars(theirs).items():
         if name in _BASES:
             setattr(made, name, _BASES[name])
-        elif name in nn.__dict__ and not name.startswith("__"):
-            setattr(made, name, nn.__dict__[name])
+        elif name in vars(nn) and not name.startswith("__"):
+            setattr(made, name, vars(nn)[name])
         elif getattr(value, "__module__", None) == _SHAPES:
             setattr(made, name, value)
     return made
@@ -63,4 +63,4 @@ MODULES = {
     if isinstance(module, ModuleType) and not name.startswith("_")
 }
 globals().update(MODULES)
-globals().update({name: nn.__dict__[name] for name in torch.nn.modules.__all__ if name in vars(nn)})
+globals().update({name: vars(nn)[name] for name in torch.nn.modules.__all__ if name in vars(nn)})

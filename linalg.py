@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch.linalg import LinAlgError
-
 from .engine.names import Function
 from .engine.ops import namespaces as _namespaces
+from .errors import LinAlgError
 
 __all__ = ["LinAlgError", *_namespaces.namespace("linalg")]  # noqa: PLE0604
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.linalg import LinAlgError as LinAlgError
 
 from .engine.ops.torch_results import (
     LinalgCholeskyEx,
@@ -27,6 +26,7 @@ from .engine.ops.torch_results import (
     LinalgSvd,
 )
 from .engine.tensor import Tensor
+from .errors import LinAlgError as LinAlgError
 
 __all__ = [
     "cholesky",

@@ -285,7 +285,7 @@ def _as_meta(result: torch.Tensor) -> Meta:
 
 
 _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
-    (torch.linalg.LinAlgError, LinAlgError),
+    (torch.linalg.LinAlgError, LinAlgError),  # type: ignore[attr-defined]
     (IndexError, OnefoldIndexError),
     (TypeError, OnefoldTypeError),
     (ValueError, OnefoldValueError),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -44,27 +44,28 @@ def write_result(x: Tensor, name: str, args: Sequence[object], kwargs: dict[str,
 Item: TypeAlias = tuple[object, object]  # an index and a value
 
 
-def _along(dim: object, index: object) -> tuple[object, ...] | None:
+def _along(dim: object, index: object) -> tuple[Any, ...] | None:
     """A vector as the index of a dim, which is counted from 0."""
     if not isinstance(dim, int) or dim < 0 or not isinstance(index, Tensor) or index.ndim != 1:
         return None
     return (*[slice(None)] * dim, index)
 
 
-def _index_copy(x: Meta, dim: int, index: Tensor, source: Tensor) -> Item | None:
+def _index_copy(x: Meta, dim: object, index: object, source: object) -> Item | None:
     place = _along(dim, index)
     if place is None or not isinstance(source, Tensor) or source.dtype != x.dtype:
         return None
-    fits = source.shape == (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    *whole, rows = place
+    fits = source.shape == (*x.shape[: len(whole)], *rows.shape, *x.shape[len(place) :])
     return (place, source) if fits else None
 
 
-def _index_fill(x: Meta, dim: int, index: Tensor, value: object) -> Item | None:
+def _index_fill(x: Meta, dim: object, index: object, value: object) -> Item | None:
     place = _along(dim, index)
     return None if place is None or isinstance(value, Tensor) else (place, value)
 
 
-def _index_put(x: Meta, indices: Sequence[object], values: Tensor) -> Item | None:
+def _index_put(x: Meta, indices: object, values: object) -> Item | None:
     if not isinstance(values, Tensor) or values.dtype != x.dtype:
         return None
     if not isinstance(indices, tuple) or any(index is None for index in indices):
@@ -145,12 +146,12 @@ def _torch_method(name: str) -> Callable[..., object] | None:
     return method if found else None
 
 
-def _place(index: object, memory: torch.Tensor) -> tuple[object, ...] | None:
+def _place(index: object, memory: torch.Tensor) -> tuple[Any, ...] | None:
     """An index as torch takes it; None for what is read otherwise here, or may be out of range.
 
     torch looks at index tensors while it writes, so these are checked before.
     """
-    found: list[object] = []
+    found: list[Any] = []
     dim = 0
     for item in index if type(index) is tuple else (index,):
         if type(item) in (int, slice):

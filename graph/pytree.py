@@ -86,10 +86,10 @@ def _tree_map(
     if isinstance(tree, slice):
         return slice(*[_tree_map(x, function, other) for x in (tree.start, tree.stop, tree.step)])
     if _has_fields(tree):
-        like = copy(tree)
-        for name, value in _fields(tree).items():
-            object.__setattr__(like, name, _tree_map(value, function, other))  # also a frozen one
-        return like
+        result = copy(tree)
+        for name, value in _fields(tree).items():  # also of a frozen one
+            object.__setattr__(result, name, _tree_map(value, function, other))
+        return result
     return other(tree)
 
 

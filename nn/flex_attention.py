@@ -308,7 +308,7 @@ def _block_size(size: int | tuple[int, int]) -> tuple[int, int]:
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
     """The blocks of each row of which `indices` has `counts`, as bools."""
     columns = indices.shape[-1]
-    numbers = tensor_ops.arange(columns, device=indices.device)
+    numbers: Tensor = tensor_ops.arange(columns, device=indices.device)
     named = where(numbers < counts.unsqueeze(-1), indices.long(), columns)
     return (named.unsqueeze(-1) == numbers).any(-2)
 

@@ -121,7 +121,7 @@ class ParameterDict(_Parameters):
                 f"(type is {type(key).__name__!r})"
             )
         if key not in self._keys:
-            self._check_name(key)
+            self._check_name(key, "_parameters")
         self._put(key, value)
         self._keys[key] = None
 

@@ -14,6 +14,7 @@ from .module import Module
 class TableLayer(Module): ...
 
 LAYERS: dict[str, type[TableLayer]]
+BASES: dict[str, type[TableLayer]]
 
 class CELU(TableLayer):
     """`celu` as a layer; see torch.nn.CELU."""

@@ -26,8 +26,8 @@ def loaded_freely(key: str, value: object, param: Tensor) -> object:
     """
     if isinstance(value, dict):
         return {name: loaded_freely(name, part, param) for name, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(loaded_freely(key, part, param) for part in value)
+    if type(value) is list or type(value) is tuple:
+        return type(value)([loaded_freely(key, part, param) for part in value])
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
     if tuple(value.shape) == tuple(param.shape):

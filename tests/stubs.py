@@ -309,7 +309,8 @@ def constructor(layer):
 
 
 def layers_stub():
-    lines = ["class TableLayer(Module): ...", "LAYERS: dict[str, type[TableLayer]]"]
+    tables = [f"{name}: dict[str, type[TableLayer]]" for name in ("LAYERS", "BASES")]
+    lines = ["class TableLayer(Module): ...", *tables]
     for name, layer in table_layers.LAYERS.items():
         inputs = list(inspect.signature(layer.forward).parameters.values())[1:]
         several = "return_indices" in inspect.signature(layer).parameters
@@ -332,7 +333,7 @@ def namespace_stub(prefix):
     body = "\n".join(definition(f"{prefix}.{leaf}", leaf) for leaf in namespace(prefix))
     doc = HEADER.format(inspect.cleandoc(getattr(onefold, prefix).__doc__))
     names = exported(namespace(prefix))
-    more = "from torch.linalg import LinAlgError as LinAlgError\n" * (prefix == "linalg")
+    more = "from .errors import LinAlgError as LinAlgError\n" * (prefix == "linalg")
     return "\n".join([doc, more, imports(body, "onefold"), names, body]) + "\n"
 
 

@@ -21,7 +21,7 @@ __all__ = ["FileWriter", "SummaryWriter"]
 FileWriter = tensorboard.FileWriter
 
 
-class SummaryWriter(tensorboard.SummaryWriter):  # type: ignore[misc]
+class SummaryWriter(tensorboard.SummaryWriter):
     """torch's class; its methods also take tensors of Onefold, whose values they write.
 
     All ranks must call a method that gets a global tensor, which is gathered, or the program gives
