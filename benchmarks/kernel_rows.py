@@ -321,27 +321,27 @@ def _attentions() -> list[Row]:
         inputs = [x.requires_grad_() for x in heads(make, *sizes)]
         y = F.scaled_dot_product_attention(*inputs, is_causal=True)
         q, k, v = (x.detach() for x in inputs)
-        _, logs = attention.attention(q, k, v, None, causal(q), None)
+        _, lse = attention.attention(q, k, v, None, causal(q), None)
         try:
             of_cudnn = by_cudnn(*inputs)
         except RuntimeError:  # it does not run here, which its row says
             of_cudnn = None
-        return make(*sizes), y, of_cudnn, logs, *inputs
+        return make(*sizes), y, of_cudnn, lse, *inputs
 
     def ours_grad(
-        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, lse: Tensor, *qkv: Tensor
     ) -> Tensor:
         q, k, v = (x.detach() for x in qkv)
-        given = (dy, q, k, v, None, y.detach(), logs, causal(q), None)
+        given = (dy, q, k, v, None, y.detach(), lse, causal(q), None)
         return attention.attention_grad(*given)[0]
 
     def plain_grad(
-        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, lse: Tensor, *qkv: Tensor
     ) -> Tensor:
         return torch.autograd.grad(y, qkv, dy, retain_graph=True)[0]
 
     def cudnn_grad(
-        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, lse: Tensor, *qkv: Tensor
     ) -> Tensor:
         if of_cudnn is None:
             raise LookupError("cuDNN has no attention here")

@@ -37,7 +37,7 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Which pairs of a query and a key there are, and the factor of their scores.
+    """The pairs of queries and keys, and the scale of their scores.
 
     All, or (`causal`) of a key at most as far as the query; a `window` leaves pairs fewer than so
     many places apart, 0 all. `first` is the logical index of the first query.
@@ -72,7 +72,7 @@ class Dropped:
 
 
 def fit(q: Shape, k: Shape, v: Shape, mask: Shape | None) -> bool:
-    """Whether tensors of these shapes go together: where not, the CPU's kernel reads elsewhere."""
+    """Whether the shapes are compatible; the CPU's kernel reads out of bounds if they are not."""
     if q[0] != k[0] or q[3] != k[3] or k[:3] != v[:3]:
         return False
     if q[1] != k[1] and (not k[1] or q[1] % k[1]):
@@ -84,25 +84,25 @@ def fit(q: Shape, k: Shape, v: Shape, mask: Shape | None) -> bool:
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
-    """dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums.
+    """dropout(softmax(q k^T * scale + mask)) v, and the logsumexp (lse) of the scores of each query.
 
     The tensors have the shape (batch, heads, length, features); several heads of q may share one
-    of k and v. A row whose keys are all hidden gives zeros; its logarithm is the kernel's own.
-    Shapes are not looked at: see `fit`.
+    of k and v. A row whose keys are all masked gives zeros, and an lse that depends on the kernel.
+    Shapes are not checked: see `fit`.
     """
     if not (q.numel() and k.numel() and v.numel()):
-        logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
-        return q.new_zeros(*q.shape[:-1], v.shape[-1]), logs
+        lse = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
+        return q.new_zeros(*q.shape[:-1], v.shape[-1]), lse
     if not _has_kernel(q, v, drop):
         return _by_scores(q, k, v, mask, pairs, drop)
     added, causal = _added(q, k, mask, pairs)
     q, k, v = map(_in_rows, (q, k, v))
-    y, logs = _flash(q, k, v, 0.0, causal, attn_mask=added, scale=pairs.scale)
-    return y, logs
+    y, lse = _flash(q, k, v, 0.0, causal, attn_mask=added, scale=pairs.scale)
+    return y, lse
 
 
 def attention_grad(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, lse: Tensor,
     pairs: Pairs, drop: Dropped | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of `attention` for q, k and v, from what it gave."""
@@ -115,21 +115,21 @@ def attention_grad(
         return _gradients(dy, q, k, v, y, p, kept, pairs.scale)
     added, causal = _added(q, k, mask, pairs)
     if added is not None:
-        logs = logs.masked_fill(logs == -math.inf, 0.0)
+        lse = lse.masked_fill(lse == -math.inf, 0.0)
     tensors = map(_in_rows, (dy, q, k, v, y))
-    dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, attn_mask=added, scale=pairs.scale)
+    dq, dk, dv = _flash_backward(*tensors, lse, 0.0, causal, attn_mask=added, scale=pairs.scale)
     return dq, dk, dv
 
 
 def attention_grad_joined(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, lse: Tensor,
     pairs: Pairs, drop: Dropped | None, order: Sequence[int],
 ) -> Tensor:  # fmt: skip
     """The results of `attention_grad` side by side in this order, for as many queries as keys.
 
     The shape is (batch, length, features of all heads), as that of what a projection gives.
     """
-    grads = attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
+    grads = attention_grad(dy, q, k, v, mask, y, lse, pairs, drop)
     return torch.cat([grads[place].transpose(1, 2).flatten(2) for place in order], -1)
 
 
@@ -138,7 +138,7 @@ def _has_kernel(q: Tensor, v: Tensor, drop: Dropped | None) -> bool:
 
 
 def _added(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> tuple[Tensor | None, bool]:
-    """What to add to the scores, and whether to be causal besides."""
+    """The mask to add to the scores, and whether attention is causal besides."""
     if mask is None and not pairs.window and not (pairs.causal and pairs.first):
         return None, pairs.causal
     if mask is not None and mask.ndim in (1, 3):
@@ -162,7 +162,7 @@ def _in_rows(x: Tensor) -> Tensor:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums are kept in."""
+    """The dtype of sums."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
@@ -173,7 +173,7 @@ def _grouped(x: Tensor, heads: int) -> Tensor:
 
 
 def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
-    """Of all pairs, of the shape (batch, heads of k, n, queries, keys); -inf where not seen."""
+    """The scores (batch, heads of k, n, queries, keys) of all pairs; -inf where masked."""
     heads = k.shape[1]
     scores = (_grouped(q, heads) @ _grouped(k, heads).mT).mul_(pairs.scale)
     if mask is not None:
@@ -213,16 +213,16 @@ def _by_scores(
     top = scores.amax(-1, keepdim=True)
     p = _softmax(scores, mask, pairs, top)
     # The largest weight is 1 / sum(exp(score - largest score)): no second pass of exponentials.
-    logs = (top - p.amax(-1, keepdim=True).log()).masked_fill_(top == -math.inf, -math.inf)
+    lse = (top - p.amax(-1, keepdim=True).log()).masked_fill_(top == -math.inf, -math.inf)
     y = _drop(p, heads, drop) @ _grouped(v, v.shape[1])
-    return y.reshape(*shape, v.shape[-1]).to(q.dtype), logs.reshape(shape)
+    return y.reshape(*shape, v.shape[-1]).to(q.dtype), lse.reshape(shape)
 
 
 def _gradients(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, p: Tensor, kept: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """From the weights, and what dropout multiplied them by."""
+    """The gradients, from the weights and the factors of dropout."""
     heads = k.shape[1]
     rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
     keys, values = _grouped(k, heads), _grouped(v, heads)

@@ -56,22 +56,22 @@ def packed_attention(
     no sequence gives zeros.
     """
     y = q.new_zeros(*q.shape[:2], v.shape[-1])
-    logs = q.new_full((q.shape[1], q.shape[0]), -math.inf, dtype=wide(q.dtype))
+    lse = q.new_full((q.shape[1], q.shape[0]), -math.inf, dtype=wide(q.dtype))
     for r, c, own in _cuts(q, k, q_starts, k_starts, longest, pairs):
         part, kept = attention(_four(q[r]), _four(k[c]), _four(v[c]), None, own, None)
-        y[r], logs[:, r] = part[0].transpose(0, 1), kept[0]
-    return y, logs
+        y[r], lse[:, r] = part[0].transpose(0, 1), kept[0]
+    return y, lse
 
 
 def packed_attention_grad(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, y: Tensor,
-    logs: Tensor, longest: Longest, pairs: Pairs,
+    lse: Tensor, longest: Longest, pairs: Pairs,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of `packed_attention` for q, k and v."""
     grads = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     for r, c, own in _cuts(q, k, q_starts, k_starts, longest, pairs):
         rows, queries, keys, values, found = map(_four, (dy[r], q[r], k[c], v[c], y[r]))
-        kept = logs[None, :, r]
+        kept = lse[None, :, r]
         parts = attention_grad(rows, queries, keys, values, None, found, kept, own, None)
         for whole, cut, part in zip(grads, (r, c, c), parts, strict=True):
             whole[cut] = part[0].transpose(0, 1)

@@ -244,7 +244,7 @@ class AttentionGrad(AttendsGrad):
 
 
 _attention = several_of(Attention(), "q k v mask? dropout#", only_first=True)
-_attention_grad = several_of(AttentionGrad(), "dy q k v mask? y logs dropout#")
+_attention_grad = several_of(AttentionGrad(), "dy q k v mask? y lse dropout#")
 
 
 @register_function

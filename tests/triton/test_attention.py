@@ -41,18 +41,18 @@ def assert_same(reference, *args, **kwargs):
     return assert_matches_reference(reference, *args, slack=SLACK.get(args[0].dtype, 4.0), **kwargs)
 
 
-def of_seen_rows(y, logs):
+def of_seen_rows(y, lse):
     """Without the logarithms of rows that see no key, which are each kernel's own."""
     seen = y.any(-1)
-    return y, torch.where(seen if seen.shape == logs.shape else seen.mT, logs, 0.0)
+    return y, torch.where(seen if seen.shape == lse.shape else seen.mT, lse, 0.0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash(causal, dtype):
     q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
-    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
-    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, logs, Pairs(causal, 0.3), None)
+    y, lse = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, lse, Pairs(causal, 0.3), None)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -64,8 +64,8 @@ def test_tiles_copied_by_the_hardware(monkeypatch, causal, specialized):
     monkeypatch.setattr(gpu, "sizes_of", lambda *_: tile)
     q, dy = (make(2, 4, 37, 24, dtype=torch.bfloat16) for _ in range(2))
     k, v = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(2))
-    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
-    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, logs, Pairs(causal, 0.3), None)
+    y, lse = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, lse, Pairs(causal, 0.3), None)
 
 
 def test_packed_tiles_copied_by_the_hardware(monkeypatch):
@@ -74,8 +74,8 @@ def test_packed_tiles_copied_by_the_hardware(monkeypatch):
     k, v = (make(50, 2, 16, dtype=torch.bfloat16) for _ in range(2))
     starts = torch.tensor([0, 30, 31, 45], dtype=torch.int32)
     rest = (starts, starts, (30, 30), Pairs(True, 0.5, 7))
-    y, logs = assert_same(packed_attention_ref.packed_attention, q, k, v, *rest)
-    given = (dy, q, k, v, *rest[:2], y, logs, *rest[2:])
+    y, lse = assert_same(packed_attention_ref.packed_attention, q, k, v, *rest)
+    given = (dy, q, k, v, *rest[:2], y, lse, *rest[2:])
     grads = assert_same(packed_attention_ref.packed_attention_grad, *given)
     assert not grads[1][45:].any()
 
@@ -120,7 +120,7 @@ def test_specialized_tiles_are_tried_where_they_work(version, works, monkeypatch
 def test_layouts():
     # Heads inside the sequence, as a projection makes them, and no dense dim.
     q, k, v = (make(2, 19, 3, 8).transpose(1, 2) for _ in range(3))
-    y, logs = assert_same(
+    y, lse = assert_same(
         attention_ref.attention, q, k[:, :, :18], v[:, :, :18], None, Pairs(False, 1.0), None
     )
     assert y.stride() == q.stride()
@@ -128,11 +128,11 @@ def test_layouts():
     pairs = Pairs(True, -1.0)
     # The gradient goes by the forward pass of the same pairs, of which torch's on the CPU makes NaN
     # where a causal scale is negative.
-    y, logs = select.triton_kernel(attention_ref.attention)(q, k, v, None, pairs, None)
-    grads = assert_same(attention_ref.attention_grad, apart, q, k, v, None, y, logs, pairs, None)
+    y, lse = select.triton_kernel(attention_ref.attention)(q, k, v, None, pairs, None)
+    grads = assert_same(attention_ref.attention_grad, apart, q, k, v, None, y, lse, pairs, None)
     assert grads[0].stride() == q.stride()
     # Some of the heads, as a rank has where heads are split after the forward pass.
-    some = [x[:, 1:2] for x in (apart, q, k, v, y, logs)]
+    some = [x[:, 1:2] for x in (apart, q, k, v, y, lse)]
     assert_same(attention_ref.attention_grad, *some[:4], None, *some[4:], pairs, None)
 
 
@@ -158,10 +158,10 @@ def test_gradients_side_by_side(order, length):
     pairs, drop = Pairs(True, 0.3), Dropped(0.5, 7, 9, (2, 4, length, length), (0, 0, 0, 0))
     for dropout in (None, drop):
         given = (q, k, v, None, pairs, dropout)
-        y, logs = assert_same(attention_ref.attention, *given)
+        y, lse = assert_same(attention_ref.attention, *given)
         dy = make(*y.shape)
         joined = assert_same(
-            attention_ref.attention_grad_joined, dy, *given[:4], y, logs, *given[4:], order
+            attention_ref.attention_grad_joined, dy, *given[:4], y, lse, *given[4:], order
         )
         assert joined.shape == (2, length, 4 * 8 + 2 * 8 + 2 * 16) and joined.is_contiguous()
 
@@ -169,8 +169,8 @@ def test_gradients_side_by_side(order, length):
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
-    assert_same(attention_ref.attention_grad, q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
+    y, lse = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
+    assert_same(attention_ref.attention_grad, q, q, k, v, None, y, lse, Pairs(True, 1.0), None)
 
 
 def hidden(*shape):
@@ -244,9 +244,9 @@ def test_additive_mask_that_hides():
     q, k, v = (make(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
     mask = torch.zeros(20, 20, dtype=torch.float64).masked_fill(~hidden(20, 20), -math.inf)
     rest = (Pairs(False, 0.4), None)
-    y, logs = assert_same(attention_ref.attention, q, k, v, mask, *rest, defined=of_seen_rows)
+    y, lse = assert_same(attention_ref.attention, q, k, v, mask, *rest, defined=of_seen_rows)
     assert torch.equal(y[:, :, 3], torch.zeros(1, 1, 8, dtype=torch.float64))
-    given = (y, q, k, v, mask, y, logs, *rest)
+    given = (y, q, k, v, mask, y, lse, *rest)
     grads = assert_same(attention_ref.attention_grad, *given)
     assert all(x.isfinite().all() for x in grads)
 
@@ -258,9 +258,9 @@ def test_rows_hidden_by_a_large_number_have_finite_gradients(towards):
     mask = torch.zeros(20, 20)
     mask[3] = -3e9
     rest = (Pairs(False, 0.4), None)
-    y, logs = gpu.attention(q, k, v, mask, *rest)
-    logs[:, :, 3] = logs[:, :, 3].nextafter(torch.tensor(towards))
-    grads = gpu.attention_grad(dy, q, k, v, mask, y, logs, *rest)
+    y, lse = gpu.attention(q, k, v, mask, *rest)
+    lse[:, :, 3] = lse[:, :, 3].nextafter(torch.tensor(towards))
+    grads = gpu.attention_grad(dy, q, k, v, mask, y, lse, *rest)
     assert all(x.isfinite().all() for x in grads)
 
 
@@ -282,9 +282,9 @@ def plain(q, k, v, seen, scale, factors):
 def assert_defined(h, form, seen, factors=1.0):
     """`attend` and its gradients are those of the definition."""
     with poisoned_memory():
-        y, logs = attend(h, form)
+        y, lse = attend(h, form)
         dy = make(*y.shape, dtype=y.dtype)
-        grads = attend_grad(dy, h, y, logs, form)
+        grads = attend_grad(dy, h, y, lse, form)
     inputs = [x.detach().double().requires_grad_() for x in h[:3]]
     exact = plain(*inputs, seen, form.pairs.scale, factors)
     wanted = torch.autograd.grad(exact, inputs, dy.double())
@@ -352,9 +352,9 @@ def test_no_tensor_descriptor_is_empty(monkeypatch, causal):
     starts = torch.tensor([0, 5, 5, 16]), torch.tensor([0, 0, 9, 16])
     rest = (*starts, (11, 9), Pairs(causal, 0.5))
     whole = packed_attention_ref.packed_attention
-    y, logs = assert_same(whole, q, k, v, *rest, defined=of_seen_rows)
+    y, lse = assert_same(whole, q, k, v, *rest, defined=of_seen_rows)
     grad = packed_attention_ref.packed_attention_grad
-    assert_same(grad, dy, q, k, v, *starts, y, logs, *rest[2:])
+    assert_same(grad, dy, q, k, v, *starts, y, lse, *rest[2:])
     assert sizes and min(sizes) > 0
 
 
@@ -368,8 +368,8 @@ def test_packed_sequences(groups):
     form = Form(Pairs(True, 0.5), None, (starts[0], starts[1]), (33, 20))
     dy = make(*q.shape)
     with poisoned_memory():
-        y, logs = attend(Heads(q, k, v, None), form)
-        grads = attend_grad(dy, Heads(q, k, v, None), y, logs, form)
+        y, lse = attend(Heads(q, k, v, None), form)
+        grads = attend_grad(dy, Heads(q, k, v, None), y, lse, form)
     for n in range(4):
         rows, columns = (slice(int(s[n]), int(s[n + 1])) for s in starts)
         parts = [x.double().requires_grad_() for x in (q[:, :, rows], k[:, :, columns],
@@ -409,9 +409,9 @@ def test_fused(name, dtype):
         kind = torch.float32 if name.startswith("float32") else dtype
         mask = hidden(*mask) if name == "bool" else make(*mask, dtype=kind)
     args = (q, k, v, mask, pairs, drop)
-    y, logs = assert_same(attention_ref.attention, *args, defined=of_seen_rows)
+    y, lse = assert_same(attention_ref.attention, *args, defined=of_seen_rows)
     dy = torch.randn_like(y)
-    assert_same(attention_ref.attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, mask, y, lse, pairs, drop)
 
 
 @pytest.mark.parametrize("window", [0, 3])
@@ -421,9 +421,9 @@ def test_packed_kernels(window):
     starts = torch.tensor([0, 20, 20, 41]), torch.tensor([0, 3, 10, 30])
     rest = (*starts, (21, 20), Pairs(True, 0.5, window))
     args = (q, k, v, *rest)
-    y, logs = assert_same(packed_attention_ref.packed_attention, *args, defined=of_seen_rows)
+    y, lse = assert_same(packed_attention_ref.packed_attention, *args, defined=of_seen_rows)
     assert not y[41:].any()
-    given = (*rest[:2], y, logs, *rest[2:])
+    given = (*rest[:2], y, lse, *rest[2:])
     grads = assert_same(
         packed_attention_ref.packed_attention_grad, torch.randn_like(y), q, k, v, *given
     )
@@ -433,8 +433,8 @@ def test_packed_kernels(window):
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty_fused(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
-    given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
+    y, lse = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
+    given = (q, q, k, v, None, y, lse, Pairs(True, 1.0), None)
     assert_same(attention_ref.attention_grad, *given)
 
 
@@ -493,8 +493,8 @@ def test_any_shape(rows, columns, features, causal, first):
     sizes = (rows, features), (columns, features), (columns, 3)
     q, k, v = (make(1, 1, *size) for size in sizes)
     pairs = Pairs(causal, 0.7, 0, first)
-    y, logs = assert_same(attention_ref.attention, q, k, v, None, pairs, None)
-    given = (torch.randn_like(y), q, k, v, None, y, logs, pairs, None)
+    y, lse = assert_same(attention_ref.attention, q, k, v, None, pairs, None)
+    given = (torch.randn_like(y), q, k, v, None, y, lse, pairs, None)
     assert_same(attention_ref.attention_grad, *given)
 
 
@@ -527,8 +527,8 @@ def test_one_loop_has_the_bits_of_two(rows, columns, first, causal, window, drop
     found = []
     for once in (False, True):
         with mock.patch.object(gpu, "branch", lambda work, once=once: (once,) * (work != "keys")):
-            y, logs = attend(h, form)
-            found.append([y, logs, *attend_grad(dy, h, y, logs, form)])
+            y, lse = attend(h, form)
+            found.append([y, lse, *attend_grad(dy, h, y, lse, form)])
     for one, other in zip(*found, strict=True):
         assert one.isfinite().all() or one is found[0][1]
         assert torch.equal(one, other)

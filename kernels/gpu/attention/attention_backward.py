@@ -34,7 +34,7 @@ from .attention_tiles import (
 
 @triton.jit
 def _weights(
-    left, right, mask, logs, i, j, logical, first_j, i_step, j_step,
+    left, right, mask, lse, i, j, logical, first_j, i_step, j_step,
     rows, columns, first, window, scale, least, seed, call, partly, last,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, DROP: tl.constexpr,
     QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECK: tl.constexpr, BN: tl.constexpr,
@@ -45,14 +45,14 @@ def _weights(
     Rows are queries, columns keys; with BY_KEY the other way round. All tiles are masked with CHECK
     1; with 2 a tile that is `partly` seen, by the `last` key of each query.
     """
-    scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
+    scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=lse.dtype) * scale
     if CHECK == 1:
         there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
-    p = tl.exp2(scores - logs)
+    p = tl.exp2(scores - lse)
     if MASK == "add":
-        # Of rows that are hidden by a large number, as -1e9, logs are off by more than 100.
+        # For rows that are masked by a large number, as -1e9, the lse is off by more than 100.
         p = tl.minimum(p, 1.0, propagate_nan=tl.PropagateNan.ALL)
     if CHECK == 2:  # noqa: SIM102 - known when compiled; the next is not
         if partly:
@@ -78,7 +78,7 @@ def _score_grads(
 
 @triton.jit
 def _sums(
-    dy, y, logs, exponents, sums, dy_step, y_step, i0, rows,
+    dy, y, lse, exponents, sums, dy_step, y_step, i0, rows,
     DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     """The logsumexp of rows in base 2 (infinite for rows without keys) and the sums of dy * y.
@@ -86,11 +86,11 @@ def _sums(
     Both are also stored. The stores keep Triton from sharing these loads with the loop, which would
     take more registers.
     """
-    WIDE: tl.constexpr = logs.dtype.element_ty
+    WIDE: tl.constexpr = lse.dtype.element_ty
     i = i0 + tl.arange(0, BM)
     outputs = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
     total = tl.sum(load_rows(dy, dy_step, i0, rows, DV, BM, BV, False) * outputs, 1)
-    log = tl.load(logs + i, mask=i < rows, other=0.0)
+    log = tl.load(lse + i, mask=i < rows, other=0.0)
     log = tl.where(log == float("-inf"), float("inf"), log * LOG2_E)
     tl.store(sums + i, total, mask=i < rows)
     tl.store(exponents + i, log, mask=i < rows)
@@ -104,7 +104,7 @@ def _sums(
 
 @Kernel
 def of_queries(
-    dy, q, k, v, mask, y, logs, exponents, sums, dq, q_starts, k_starts, drawn,
+    dy, q, k, v, mask, y, lse, exponents, sums, dq, q_starts, k_starts, drawn,
     dy_batch, dy_head, dy_step, q_batch, q_head, q_step, k_batch, k_head, k_step,
     v_batch, v_head, v_step, m_batch, m_head, i_step, j_step, y_batch, y_head, y_step,
     dq_batch, dq_head, dq_step,
@@ -122,7 +122,7 @@ def of_queries(
     It writes `exponents` and `sums` for `of_keys`; see `_sums`.
     """
     seed, call = key_of(drawn, seed, call)
-    WIDE: tl.constexpr = logs.dtype.element_ty
+    WIDE: tl.constexpr = lse.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
     block = blocks - 1 - block
@@ -150,8 +150,8 @@ def of_queries(
             logical = logical_of(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
-        own_logs, own_sums = _sums(
-            dy, y, logs + at, exponents + at, sums + at, dy_step, y_step, i0, rows, DV, BM, BV
+        own_lse, own_sums = _sums(
+            dy, y, lse + at, exponents + at, sums + at, dy_step, y_step, i0, rows, DV, BM, BV
         )
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         of_q = described(q, q_step, rows, D, BM, BD, TMA)
@@ -176,7 +176,7 @@ def of_queries(
                 keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, CHECK == 0, TMA)
                 values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, CHECK == 0, TMA)
                 p, keep = _weights(
-                    queries, keys, mask, own_logs[:, None], i[:, None], j[None, :], logical, j0,
+                    queries, keys, mask, own_lse[:, None], i[:, None], j[None, :], logical, j0,
                     i_step, j_step, rows, columns, first, window, factor, least, seed, call,
                     j0 >= full, last[:, None],
                     CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, False,
@@ -248,7 +248,7 @@ def of_keys(
             own_rows = at + head.to(tl.int64) * pitch + i0
             row = tl.arange(0, BM)
             # What `of_queries` wrote. Queries outside are 0, with any numbers.
-            own_logs = tl.load(exponents + own_rows + row, mask=row < rows - i0, other=0.0)
+            own_lse = tl.load(exponents + own_rows + row, mask=row < rows - i0, other=0.0)
             own_sums = tl.load(sums + own_rows + row, mask=row < rows - i0, other=0.0)
             logical = i.to(tl.int64)
             of_mask = mask
@@ -259,7 +259,7 @@ def of_keys(
                     i, batch, head, first, columns, logical_batch, logical_head, logical_row
                 )
             p, keep = _weights(
-                keys, queries, of_mask, own_logs[None, :], i[None, :], j[:, None], logical, j0,
+                keys, queries, of_mask, own_lse[None, :], i[None, :], j[:, None], logical, j0,
                 i_step, j_step, rows, columns, first, window, factor, least, seed, call,
                 i0 + first < j0 + BN - 1, (i + first)[None, :],
                 CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECK, BN, True,

@@ -27,7 +27,7 @@ def _types(
         "mask": f"*{mask}" if mask else None,
         **dict.fromkeys(("q_starts", "k_starts"), "*i32" if packed else None),
         "drawn": "*i64" if drawn else None,
-        **dict.fromkeys(("logs", "exponents", "sums"), "*fp32"),
+        **dict.fromkeys(("lse", "exponents", "sums"), "*fp32"),
         **dict.fromkeys(("q", "k", "v", "y", "dy", "dq", "dk", "dv"), f"*{dtype}"),
         **dict.fromkeys(("scale", "rescale"), "fp64"),
         **dict.fromkeys(("seed", "call", "least"), "i64?"),

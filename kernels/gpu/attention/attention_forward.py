@@ -75,7 +75,7 @@ def _over_keys(
 
 @Kernel
 def forward(
-    q, k, v, mask, y, logs, q_starts, k_starts, drawn,
+    q, k, v, mask, y, lse, q_starts, k_starts, drawn,
     q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step,
     y_batch, y_head, y_step, m_batch, m_head, i_step, j_step,
     heads, group, rows, columns, pitch, first, window, scale: tl.float64,
@@ -93,20 +93,20 @@ def forward(
     the call id of dropout are read from `drawn` where that is given.
     """
     seed, call = key_of(drawn, seed, call)
-    WIDE: tl.constexpr = logs.dtype.element_ty
+    WIDE: tl.constexpr = lse.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block, head, batch = program_of(blocks, heads)
     block = blocks - 1 - block
     at_q, at_k = 0, 0
-    logs += head * pitch
+    lse += head * pitch
     if PACKED:  # sequences one after the other, each with its own length
         at_q, rows = sequence(q_starts + batch)
         at_k, columns = sequence(k_starts + batch)
         first = columns - rows  # the last query is at the place of the last key
         rows = tl.where(columns > 0, rows, 0)  # a tensor descriptor of no keys is not allowed
-        logs += at_q
+        lse += at_q
     else:
-        logs += batch * heads * pitch
+        lse += batch * heads * pitch
     q += batch * q_batch + head * q_head + at_q * q_step
     k += batch * k_batch + head // group * k_head + at_k * k_step
     v += batch * v_batch + head // group * v_head + at_k * v_step
@@ -145,4 +145,4 @@ def forward(
         if DROP:
             out *= rescale.to(WIDE)
         store_rows(y, y_step, i0, rows, DV, out, BM, BV)
-        tl.store(logs + i, (top + tl.log2(sums)) / LOG2_E, mask=i < rows)
+        tl.store(lse + i, (top + tl.log2(sums)) / LOG2_E, mask=i < rows)

@@ -215,12 +215,12 @@ def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Te
     packed = form.starts is not None
     y = _like(h.q, h.v.shape[-1], packed)
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
-    logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
+    lse = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     if packed:
-        fill(logs, -math.inf)
+        fill(lse, -math.inf)
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
-    _run("forward", (*h, y, logs, *form.pointers, *steps), h, form, sizes)
-    return y, logs
+    _run("forward", (*h, y, lse, *form.pointers, *steps), h, form, sizes)
+    return y, lse
 
 
 class Given(NamedTuple):
@@ -229,13 +229,13 @@ class Given(NamedTuple):
     dy: Tensor
     h: Heads
     y: Tensor
-    logs: Tensor
+    lse: Tensor
     of_rows: tuple[Tensor, Tensor]  # what the gradient of queries leaves for that of keys
 
     @classmethod
-    def of(cls, dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
-        logs = logs.contiguous()
-        return cls(_near(dy), h, _near(y), logs, (torch.empty_like(logs), torch.empty_like(logs)))
+    def of(cls, dy: Tensor, h: Heads, y: Tensor, lse: Tensor) -> Given:
+        lse = lse.contiguous()
+        return cls(_near(dy), h, _near(y), lse, (torch.empty_like(lse), torch.empty_like(lse)))
 
     def args(self, work: str, form: Form, *made: Tensor) -> tuple[Argument, ...]:
         """The arguments, before the numbers, of the kernel that writes these outputs."""
@@ -243,7 +243,7 @@ class Given(NamedTuple):
         q, k, v, mask = self.h
         mine, ends = (*self.of_rows, *made), made
         if work == "queries":
-            mine, ends = (self.y, self.logs, *mine), (self.y, *made)
+            mine, ends = (self.y, self.lse, *mine), (self.y, *made)
         steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
         steps = (*steps, *_steps(*ends, packed=packed))
         return (self.dy, *self.h, *mine, *form.pointers, *steps)
@@ -255,11 +255,11 @@ def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | No
 
 
 def attend_grad(
-    dy: Tensor, h: Heads, y: Tensor, logs: Tensor, form: Form
+    dy: Tensor, h: Heads, y: Tensor, lse: Tensor, form: Form
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
-    _fill_all(Given.of(dy, h, y, logs), form, dq, dk, dv)
+    _fill_all(Given.of(dy, h, y, lse), form, dq, dk, dv)
     return dq, dk, dv
 
 
@@ -302,21 +302,21 @@ def attention(
 
 @_OF_A_DRAW
 def attention_grad(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, lse: Tensor,
     pairs: Pairs, drop: Dropped | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     if left_out(q, k, v):
-        return reference.attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
-    return attend_grad(dy, heads_of(q, k, v, mask), y, logs, Form(pairs, drop))
+        return reference.attention_grad(dy, q, k, v, mask, y, lse, pairs, drop)
+    return attend_grad(dy, heads_of(q, k, v, mask), y, lse, Form(pairs, drop))
 
 
 @_OF_A_DRAW
 def attention_grad_joined(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, lse: Tensor,
     pairs: Pairs, drop: Dropped | None, order: Sequence[int],
 ) -> Tensor:  # fmt: skip
     if left_out(q, k, v):
-        return reference.attention_grad_joined(dy, q, k, v, mask, y, logs, pairs, drop, order)
+        return reference.attention_grad_joined(dy, q, k, v, mask, y, lse, pairs, drop, order)
     of = [(q, k, v)[place] for place in order]
     widths = [x.shape[1] * x.shape[3] for x in of]
     joined = torch.empty((q.shape[0], q.shape[2], sum(widths)), dtype=q.dtype, device=q.device)
@@ -324,6 +324,6 @@ def attention_grad_joined(
         place: part.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
         for place, x, part in zip(order, of, joined.split(widths, -1), strict=True)
     }
-    given = Given.of(dy, heads_of(q, k, v, mask), y, logs)
+    given = Given.of(dy, heads_of(q, k, v, mask), y, lse)
     _fill_all(given, Form(pairs, drop), grads[0], grads[1], grads[2])
     return joined

@@ -25,19 +25,19 @@ def packed_attention(
     if left_out(q, k, v) or 0 in longest or q_starts.numel() < 2:
         return reference.packed_attention(q, k, v, q_starts, k_starts, longest, pairs)
     form = Form(pairs, None, (q_starts.contiguous(), k_starts.contiguous()), longest)
-    y, logs = attend(heads_of(_four(q), _four(k), _four(v), None), form)
-    return _three(y), logs[0]
+    y, lse = attend(heads_of(_four(q), _four(k), _four(v), None), form)
+    return _three(y), lse[0]
 
 
 def packed_attention_grad(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, y: Tensor,
-    logs: Tensor, longest: Longest, pairs: Pairs,
+    lse: Tensor, longest: Longest, pairs: Pairs,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     if left_out(q, k, v) or 0 in longest or q_starts.numel() < 2:
         return reference.packed_attention_grad(
-            dy, q, k, v, q_starts, k_starts, y, logs, longest, pairs
+            dy, q, k, v, q_starts, k_starts, y, lse, longest, pairs
         )
     form = Form(pairs, None, (q_starts.contiguous(), k_starts.contiguous()), longest)
     h = heads_of(_four(q), _four(k), _four(v), None)
-    dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), logs[None], form)
+    dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), lse[None], form)
     return _three(dq), _three(dk), _three(dv)

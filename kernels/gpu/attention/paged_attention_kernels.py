@@ -41,7 +41,7 @@ def _rows(cache, page, place, head, block_step, step, head_step, there, D: tl.co
 
 @Kernel
 def _paged(
-    q, keys, values, table, lens, y, logs,
+    q, keys, values, table, lens, y, lse,
     q_batch, q_head, q_step, k_block, k_step, k_head, v_block, v_step, v_head, t_batch,
     y_part: tl.int64, y_batch, y_head, y_step,
     heads, group, queries, length, first, part, scale: tl.float64,
@@ -95,21 +95,21 @@ def _paged(
     tl.store(y + at[:, None] + column, out.to(y.dtype.element_ty), mask=mask)
     if PARTS > 1:
         at = (batch * PARTS + split) * heads * group * queries + own_head * queries + query
-        tl.store(logs + at, top + tl.log2(total), mask=inside)
+        tl.store(lse + at, top + tl.log2(total), mask=inside)
 
 
 @Kernel
 def _joined(
-    parts, logs, y, rows, y_batch, y_head, y_step, queries, part: tl.int64,
+    parts, lse, y, rows, y_batch, y_head, y_step, queries, part: tl.int64,
     PARTS: tl.constexpr, DV: tl.constexpr, BP: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     """One row of the result from its parts; `rows` are those of a sequence."""
-    WIDE: tl.constexpr = logs.dtype.element_ty
+    WIDE: tl.constexpr = lse.dtype.element_ty
     batch = (tl.program_id(0) // rows).to(tl.int64)
     row = tl.program_id(0) % rows
     split = tl.arange(0, BP)
     column = tl.arange(0, BV)
-    log = tl.load(logs + (batch * PARTS + split) * rows + row, mask=split < PARTS,
+    log = tl.load(lse + (batch * PARTS + split) * rows + row, mask=split < PARTS,
                   other=float("-inf"))  # fmt: skip
     top = tl.max(log, 0)
     weight = tl.exp2(log - tl.where(top == float("-inf"), 0.0, top))
@@ -152,15 +152,15 @@ def paged_attention(
     parts = max(cdiv(keys, part), 1)
     y = torch.empty((batch, all_heads, queries, dv), dtype=q.dtype, device=q.device)
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-    made, logs = y, None
+    made, lse = y, None
     if parts > 1:
         made = torch.empty((parts, *y.shape), dtype=wide, device=q.device)
-        logs = torch.empty((batch, parts, all_heads, queries), dtype=wide, device=q.device)
+        lse = torch.empty((batch, parts, all_heads, queries), dtype=wide, device=q.device)
     q, k, v = dense(q), dense(key_cache), dense(value_cache)
     _paged.launch(
         (cdiv(group * queries, bm) * batch * heads, parts),
         (
-            q, k, v, block_table.contiguous(), context_lens.contiguous(), made, logs,
+            q, k, v, block_table.contiguous(), context_lens.contiguous(), made, lse,
             *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], block_table.shape[1],
             made.stride(0) if parts > 1 else 0, *y.stride()[:3],
             heads, group, queries, length, first, part, scale,
@@ -169,11 +169,11 @@ def paged_attention(
             size, d, dv, "tf32" if kind == "tf32" else "ieee", parts, bm, bn, padded(d), padded(dv),
         ),
     )  # fmt: skip
-    if logs is not None:
+    if lse is not None:
         rows = all_heads * queries
         _joined.launch(
             (batch * rows,),
-            (made, logs, y, rows, *y.stride()[:3], queries, made.stride(0)),
+            (made, lse, y, rows, *y.stride()[:3], queries, made.stride(0)),
             (parts, dv, power_of_2(parts), padded(dv)),
         )
     return y
