@@ -84,7 +84,7 @@ def fit(q: Shape, k: Shape, v: Shape, mask: Shape | None) -> bool:
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
-    """dropout(softmax(q k^T * scale + mask)) v, and the logsumexp (lse) of the scores of each query.
+    """dropout(softmax(q k^T * scale + mask)) v, and the logsumexp (lse) of each query's scores.
 
     The tensors have the shape (batch, heads, length, features); several heads of q may share one
     of k and v. A row whose keys are all masked gives zeros, and an lse that depends on the kernel.
