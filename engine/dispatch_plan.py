@@ -85,7 +85,7 @@ def prepare(
     Raises the op's error with its inputs and the user's line.
     """
     counters.misses += 1
-    _check_tensors(op, args, attrs)
+    _check_tensors(op, args)
     metas = tuple([arg.meta if isinstance(arg, Tensor) else None for arg in args])
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     try:
@@ -186,7 +186,8 @@ def _never(*args: object) -> NoReturn:
     raise AssertionError("the plan of a decomposed op was run")
 
 
-def _check_tensors(op: Op, args: Sequence[object], attrs: Attributes) -> None:
+def _check_tensors(op: Op, args: Sequence[object]) -> None:
+    """Raise MixedTensorsError or PlacementError unless all tensors can be combined."""
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     if len({tensor.is_global for tensor in tensors}) > 1:
         raise MixedTensorsError(

@@ -103,15 +103,15 @@ def signatures_along(
     plain = all_broadcast(len(tensors), len(outputs))
     given = op.attribute_args(attrs)
 
-    def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
+    def rule(before: Sequence[Signature]) -> list[Signature]:
         seen = _Seen(described, metas)
-        return [*op.rule(seen.axis(placement.shape, signatures), *seen.args, *given), plain]
+        return [*op.rule(seen.axis(placement.shape, before), *seen.args, *given), plain]
 
     found = []
-    for signature in rule(axis, used[:axis]):
+    for signature in rule(used[:axis]):
         chosen = [*used[:axis], signature, *used[axis + 1 :]]
         later = range(axis + 1, placement.ndim)
-        if all(chosen[other] in rule(other, chosen[:other]) for other in later):
+        if all(chosen[other] in rule(chosen[:other]) for other in later):
             ins = iter([_along(m, axis, s) for m, s in zip(tensors, signature.inputs, strict=True)])
             outs = [_along(m, axis, s) for m, s in zip(outputs, signature.outputs, strict=True)]
             found.append((tuple([m and next(ins) for m in metas]), tuple(outs)))

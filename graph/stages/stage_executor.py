@@ -180,7 +180,7 @@ class _Call:
             total = self.totals.get(value.number)
             more = values[place]
             self.totals[value.number] = (
-                (more, False) if total is None else added(value, *total, more)
+                (more, False) if total is None else added(*total, more)
             )
 
     # Messages.
@@ -233,8 +233,8 @@ class _Call:
         self.state.clear()
 
 
-def added(value: Value, total: Shards, own: bool, more: Shards) -> tuple[Shards, bool]:
-    """The sum of a value with one more micro-batch, in the memory of the sum if it has its own.
+def added(total: Shards, own: bool, more: Shards) -> tuple[Shards, bool]:
+    """A sum with one more micro-batch, in the memory of the sum if it has its `own`.
 
     In a virtual world replicas are one tensor, which must take their common value once.
     """
