@@ -138,6 +138,7 @@ OPS = {
     "max_pool2d": lambda: F.max_pool2d(images(), 3, 2, 1),
     "avg_pool2d": lambda: F.avg_pool2d(images(), 2),
     "adaptive_avg_pool2d": lambda: F.adaptive_avg_pool2d(images(), 1),
+    "fold": lambda: F.fold(new(256, 64 * 9, 224 * 224), (224, 224), 3, padding=1),
     "interpolate": lambda: F.interpolate(new(1024, 64, 112, 112), scale_factor=2, mode="bilinear"),
 }
 

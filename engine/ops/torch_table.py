@@ -208,7 +208,6 @@ ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="
 embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False,
     mode="mean", sparse=False, per_sample_weights=None, include_last_offset=False,
     padding_idx=None): none
-fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1): but 2 linear
 fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None,
     return_indices=False, _random_samples=None) -> output, indices: but 2 1
 fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None,

@@ -26,7 +26,6 @@ SAMPLES = [
     Sample("native_group_norm", (T(2, 4, 3), T(4), T(4), 2, 4, 3, 2, 1e-5),
            torch=torch.native_group_norm),
     Sample("conv_tbc", (T(6, 3, 4), T(2, 4, 5), T(5)), torch=torch.conv_tbc),
-    Sample("fold", (T(3, 8, 12), (4, 5), 2), torch=functional.fold),
     Sample("fractional_max_pool2d", (PLANES, 2, 3),
            {"_random_samples": T(4, 3, 2, low=0.1, high=0.9)}, grad=False,
            torch=functional.fractional_max_pool2d),
