@@ -1251,7 +1251,7 @@ def fold(
     padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1,
 ) -> Tensor:
-    """torch.fold on every shard; see torch's documentation."""
+    """Add sliding windows, one per column of (N, C * kh * kw, L), where they overlap in an image."""
 
 def frac(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`frac` of each element."""
