@@ -129,9 +129,12 @@ _batch_norm_with_stats_grad = several_of(BatchNormWithStatsGrad(), "dy x weight 
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None:
-        x = mul(x, per_channel(weight, x.ndim))
-    return x if bias is None else add(x, per_channel(bias, x.ndim))
+    scale, shift = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
+    if scale is not None and shift is not None:
+        return addcmul(shift, x, scale)  # passes over x once
+    if scale is not None:
+        x = mul(x, scale)
+    return x if shift is None else add(x, shift)
 
 
 @register_function
