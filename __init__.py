@@ -39,7 +39,7 @@ try:
         sbp as sbp,
     )
     from .engine.anomaly import is_anomaly_enabled
-    from .engine.argument_errors import with_argument_errors as _with_argument_errors
+    from .engine.argument_errors import public_functions as _public_functions
     from .engine.autocast import (
         autocast,
         clear_autocast_cache,
@@ -140,14 +140,14 @@ are_deterministic_algorithms_enabled = _torch.are_deterministic_algorithms_enabl
 is_deterministic_algorithms_warn_only_enabled = _torch.is_deterministic_algorithms_warn_only_enabled
 
 # Every op under its name.
-globals().update({name: _with_argument_errors(getattr(_names, name)) for name in _PUBLIC})
+globals().update(_public_functions(__name__, {name: getattr(_names, name) for name in _PUBLIC}))
 globals().update(_CPU_TENSORS)
 globals().update(_PRIVATE)
-for _name in (
+_others = (
     "from_dlpack from_numpy from_torch get_autocast_dtype set_default_tensor_type to_dlpack "
     "visualize_layout"
-).split():
-    globals()[_name] = _with_argument_errors(globals()[_name])
+).split()
+globals().update(_public_functions(__name__, {name: globals()[name] for name in _others}))
 
 
 def is_tensor(value: object) -> _builtins.bool:

@@ -92,6 +92,15 @@ def with_argument_errors(core: F) -> F:
     return cast(F, found)
 
 
+def public_functions(module: str, functions: Mapping[str, Function]) -> dict[str, Function]:
+    """Functions by name, wrapped by `with_argument_errors`, as those of a module where a pickle finds them."""
+    found = {name: with_argument_errors(core) for name, core in functions.items()}
+    for name, made in found.items():
+        if isinstance(made, types.FunctionType):
+            made.__module__, made.__qualname__ = module, name
+    return found
+
+
 def _bounded(core: types.FunctionType) -> Function:
     code = core.__code__
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount

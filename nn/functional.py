@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users name them)
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
-from ..engine.argument_errors import with_argument_errors
+from ..engine.argument_errors import public_functions
 from ..engine.names import all_names
 from ..graph.unsupported import missing_attribute
 from .functional_extras import EXTRAS
@@ -33,7 +33,7 @@ OWN = {name: made for name, made in OWN.items() if made is not _OPS[name]}
 OWN |= EXTRAS | {"linear_cross_entropy": linear_cross_entropy}
 FUNCTIONS = frozenset({*_OPS, *OWN})
 
-globals().update({name: with_argument_errors(made) for name, made in (_OPS | OWN).items()})
+globals().update(public_functions(__name__, _OPS | OWN))
 
 
 def __getattr__(name: str) -> NoReturn:

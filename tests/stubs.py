@@ -133,6 +133,11 @@ def attributes(entry):
     return signature(ops[entry.__name__][0].attributes).parameters.values()
 
 
+def core(value):
+    """What a public function wraps, which knows where it was written; else the value itself."""
+    return getattr(value, "__wrapped__", value)
+
+
 def signatures(name):
     """The (parameters, result) of a function: several where it has overloads."""
     if name in stub_types.OVERLOADS:
@@ -142,7 +147,8 @@ def signatures(name):
     found = signature(NAMES[name])
     result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
     *others, last = given = list(found.parameters.values())
-    own = NAMES[name].__module__ == dispatcher.__name__  # an op's own entry
+    written_in = core(NAMES[name]).__globals__["__name__"]
+    own = written_in == dispatcher.__name__  # an op's own entry
     takes_attributes = own and any(one.name.startswith("attr") for one in given)
     if takes_attributes:
         tensors = [one for one in given if not one.name.startswith("attr")]
@@ -408,6 +414,7 @@ def root_line(name):
         return f"{name}: {type(value).__name__}"
     if value is getattr(torch, name, None):
         return f"from torch import {name} as {name}"
+    value = core(value)
     if isinstance(value, type) or (isinstance(value, Callable) and value.__module__ != "onefold"):
         there = name if isinstance(value, types.MethodType) else value.__qualname__
         return f"from {relative(value.__module__, 'onefold')} import {there} as {name}"

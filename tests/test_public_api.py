@@ -1,8 +1,10 @@
 """The names users may rely on are a frozen list, and importing them stays cheap."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -31,6 +33,23 @@ def test_all_is_sorted_and_without_repetition():
 
 def test_every_public_name_exists():
     assert [name for name in onefold.__all__ if not hasattr(onefold, name)] == []
+
+
+MODULES = [onefold, onefold.nn.functional, onefold.linalg, onefold.fft, onefold.special]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_functions_are_pickled(module):
+    names = [name for name in dir(module) if isinstance(getattr(module, name), FunctionType)]
+    found = {name: getattr(module, name) for name in names if name[0] != "_"}
+    assert len(found) > 20
+    for name, function in found.items():
+        assert pickle.loads(pickle.dumps(function)) is function, name
+
+
+def test_modules_with_functions_are_pickled():
+    layer = onefold.nn.TransformerEncoderLayer(4, 2, activation=onefold.nn.functional.relu)
+    assert pickle.loads(pickle.dumps(layer)).activation is onefold.nn.functional.relu
 
 
 def test_the_list_of_public_names_is_frozen():

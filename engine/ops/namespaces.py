@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..argument_errors import with_argument_errors
+from ..argument_errors import public_functions
 from ..names import Function, all_names
 from . import torch_rows  # noqa: F401  (it enters the functions)
 
@@ -17,8 +17,8 @@ def namespace(prefix: str) -> dict[str, Function]:
     for name, function in sorted(all_names().items()):
         space, _, leaf = name.rpartition(".")
         if space == prefix:
-            found[leaf] = with_argument_errors(function)
-    return found
+            found[leaf] = function
+    return public_functions(f"{__name__.partition('.')[0]}.{prefix}", found)
 
 
 def unknown(prefix: str, name: str) -> AttributeError:
