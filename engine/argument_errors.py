@@ -93,7 +93,7 @@ def with_argument_errors(core: F) -> F:
 
 
 def public_functions(module: str, functions: Mapping[str, Function]) -> dict[str, Function]:
-    """Functions by name, wrapped by `with_argument_errors`, as those of a module where a pickle finds them."""
+    """Wrap functions with `with_argument_errors`, as those of a module where a pickle finds them."""
     found = {name: with_argument_errors(core) for name, core in functions.items()}
     for name, made in found.items():
         if isinstance(made, types.FunctionType):

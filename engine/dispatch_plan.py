@@ -19,7 +19,7 @@ from .dispatch_counters import counters
 from .meta import Meta
 from .names import Function
 from .op import Attributes, Kernel, Metas, Op, explain
-from .shard_runner import runner
+from .shard_runner import local_runner, runner
 from .signature_choice import choose
 from .tensor import Tensor
 from .views import OpStep
@@ -141,9 +141,9 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
     placement = next((meta.placement for meta in metas if meta is not None), None)
     if placement is None:
         device = next(meta.device for meta in metas if meta is not None)
-        plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
+        plan.metas = tuple([_local(meta, device) for meta in logical])
         plan.meta = plan.metas[0]
-        plan.run, plan.kernel = runner(op, metas, plan.metas, attrs, None)
+        plan.run, plan.kernel = local_runner(op, metas, plan.metas, attrs)
         return plan
     plan.decomposed = op.decompose(metas, attrs)
     if plan.decomposed is not None:
@@ -173,6 +173,13 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
     return plan
 
 
+def _local(meta: Meta, device: torch.device | None) -> Meta:
+    """A meta of this shape and dtype on a device: often the one that was inferred."""
+    if meta.placement is None and meta.device == device:
+        return meta
+    return Meta.of(meta.shape, meta.dtype, device=device)
+
+
 def _follow(plan: DispatchPlan, op: Op, described: Sequence[object]) -> None:
     """Make a plan's calls record the origin of their results, which ranks compare."""
     given = [repr(arg) if isinstance(arg, Meta) else type(arg).__name__ for arg in described]
@@ -188,28 +195,29 @@ def _never(*args: object) -> NoReturn:
 
 def _check_tensors(op: Op, args: Sequence[object]) -> None:
     """Raise MixedTensorsError or PlacementError unless all tensors can be combined."""
-    tensors = [arg for arg in args if isinstance(arg, Tensor)]
-    if len({tensor.is_global for tensor in tensors}) > 1:
-        raise MixedTensorsError(
-            f"{op.name}: got local and global tensors together: "
-            f"{'; '.join(repr(tensor.meta) for tensor in tensors)}. Make the local ones global "
-            "with .to_global(placement=..., sbp=...), or the global ones local with .to_local(). "
-            f"Called at {user_line()}"
-        )
-    first = tensors[0].meta
-    for tensor in tensors[1:]:
-        if first.is_global and tensor.meta.placement is not first.placement:
+    metas = [arg.meta for arg in args if isinstance(arg, Tensor)]
+    first = metas[0]
+    for meta in metas:
+        if meta.placement is first.placement and meta.device == first.device:
+            continue
+        if any(other.is_global is not first.is_global for other in metas):
+            raise MixedTensorsError(
+                f"{op.name}: got local and global tensors together: "
+                f"{'; '.join(map(repr, metas))}. Make the local ones global "
+                "with .to_global(placement=..., sbp=...), or the global ones local with "
+                f".to_local(). Called at {user_line()}"
+            )
+        if first.is_global:
             raise PlacementError(
                 "Expected all tensors to be on the same placement, but found at least two "
-                f"placements, {first.placement!r} and {tensor.meta.placement!r}! (in {op.name}, "
+                f"placements, {first.placement!r} and {meta.placement!r}! (in {op.name}, "
                 f"at {user_line()}). Move one of them first: "
                 f"x.to_global(placement={first.placement!r}, sbp=...)"
             )
-        if not first.is_global and tensor.meta.device != first.device:
-            raise PlacementError(
-                f"{op.name}: expected all local tensors on one device, but found {first.device} "
-                f"and {tensor.meta.device}. Move one with .to(device). Called at {user_line()}"
-            )
+        raise PlacementError(
+            f"{op.name}: expected all local tensors on one device, but found {first.device} "
+            f"and {meta.device}. Move one with .to(device). Called at {user_line()}"
+        )
 
 
 def bad_arguments(op: Op, args: Sequence[object], attrs: Attributes) -> OnefoldError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from ..kernels.select import uses_triton
 from .generated import function
 from .meta import Meta, blank_shards
 from .names import Function
@@ -16,9 +17,11 @@ from .sbp import broadcast
 MAX_NAMED = 8  # tensors that a generated function takes as named parameters
 
 
-def _single(bound: Kernel, inputs: Metas, num_outputs: int) -> Function:
-    """The function from the inputs' shards to the outputs' where each tensor has one shard."""
-    present = tuple([meta is not None for meta in inputs])
+def _single(bound: Kernel, present: tuple[bool, ...], num_outputs: int) -> Function:
+    """The function from the inputs' shards to the outputs' where each tensor has one shard.
+
+    `present` tells which arguments are tensors.
+    """
     if len(present) > MAX_NAMED:
         return _any_single(bound, num_outputs != 1)
     kernel, args = (bound.kernel, bound.args) if isinstance(bound, Bound) else (bound, ())
@@ -125,7 +128,7 @@ def runner(
     if placement is None or len(owned) == 1:
         bound = op.bind(Local(owned[0], metas, outputs, placement), attrs)
         kernel = None if several else _function(bound, len(metas))
-        return _single(bound, metas, op.num_outputs), kernel
+        return _single(bound, tuple([meta is not None for meta in metas]), op.num_outputs), kernel
     kernels = {}
     sources = _distinct(metas, outputs, placement)
     for position in set(sources):
@@ -146,6 +149,34 @@ def runner(
         return tuple([results[position] for position in sources])
 
     return run, None
+
+
+def local_runner(
+    op: Op, metas: Metas, outputs: tuple[Meta, ...], attrs: Attributes
+) -> tuple[Function, Kernel | None]:
+    """`runner` for local tensors; plans share the functions where no shape is bound."""
+    first = outputs[0]
+    # A Triton kernel has a call site of its own in each plan.
+    if type(op).bind is not Op.bind or not first.has_data or uses_triton(first.device_type):
+        return runner(op, metas, outputs, attrs, None)
+    present = tuple([meta is not None for meta in metas])
+    return _shared_runner(op, present, attrs, tuple(map(_distinct_from_equal, attrs)))
+
+
+def _distinct_from_equal(value: object) -> object:
+    """What tells a value from others that are equal to it, such as 1, 1.0 and True."""
+    if type(value) is tuple:
+        return tuple(map(_distinct_from_equal, value))
+    return repr(value) if isinstance(value, (float, complex)) else type(value)
+
+
+@lru_cache(maxsize=4096)
+def _shared_runner(
+    op: Op, present: tuple[bool, ...], attrs: Attributes, kinds: tuple[object, ...]
+) -> tuple[Function, Kernel | None]:
+    bound = Bound(op.kernel, *attrs)
+    kernel = None if op.num_outputs != 1 else _function(bound, len(present))
+    return _single(bound, present, op.num_outputs), kernel
 
 
 def _blank(output: Meta, *inputs: object) -> tuple[object, ...]:

@@ -178,6 +178,9 @@ def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
     shapes = [arg.shape for arg in args if isinstance(arg, Meta)]
     shape = shapes[0] if len(set(shapes)) == 1 else _broadcast(shapes)
     dtype = _result_dtype(kernel, torch.get_default_dtype(), *map(_kind, args))
+    for arg in args:
+        if isinstance(arg, Meta) and arg.dtype is dtype and arg.shape == shape:
+            return arg
     return Meta.of(shape, dtype, device=_CPU)
 
 

@@ -18,6 +18,7 @@ from onefold.engine.meta import Meta
 from onefold.engine.names import names
 from onefold.engine.op import Op
 from onefold.engine.sbp import broadcast, partial_sum, split
+from onefold.engine.shard_runner import _shared_runner
 from onefold.engine.signature import Signature
 from onefold.engine.signature_choice import choose
 from onefold.testing import nd_sbps, placements
@@ -219,3 +220,25 @@ def test_an_op_wants_no_other_layouts_once_it_has_those_it_wanted(call, placemen
             meta.like(nd_sbp=nd_sbp) for meta, nd_sbp in zip(metas, found[0], strict=True)
         )
         assert choose(op, boxed, boxed, attrs, (logical,), placement) == found
+
+
+def test_shapes_share_the_function_of_a_kernel_that_no_shape_is_bound_to(world):
+    before = _shared_runner.cache_info()
+    for rows in range(7, 12):
+        x = flow.ones(rows, 3)
+        assert flow.exp2(x).tolist() == [[2.0] * 3] * rows
+    after = _shared_runner.cache_info()
+    assert after.hits - before.hits >= 4
+    assert after.misses - before.misses <= 1
+
+
+def test_equal_attributes_of_other_types_do_not_share_a_function(world):
+    for numbers in ((0.0, 4.0), (0, 4)):
+        for dtype in (torch.float32, torch.int64, torch.float64):
+            if dtype is torch.int64 and type(numbers[0]) is float:
+                continue
+            x = torch.arange(-3, 6).to(dtype)
+            made = flow.clamp(flow.from_torch(x), *numbers)
+            expected = torch.clamp(x, *numbers)
+            assert made.dtype == expected.dtype
+            assert repr(made.tolist()) == repr(expected.tolist())
