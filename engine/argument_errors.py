@@ -65,8 +65,10 @@ def call({taken}):
     try:
         return core({passed})
     except Exception as caught:
-        raise_argument_error(core, caught, ({places}), {named})
-        raise
+        numbers = handle_error(core, caught, ({places}), {named})
+        if numbers is None:
+            raise
+    return boundary(*numbers[0], **numbers[1])
 """
 _OF_A_RANK = re.compile(r"(\w+: )?rank \d+")  # what another rank says of its own call
 _wrappers: dict[Function, Function] = {}  # by the wrapped function, and by themselves
@@ -93,7 +95,7 @@ def with_argument_errors(core: F) -> F:
 
 
 def public_functions(module: str, functions: Mapping[str, Function]) -> dict[str, Function]:
-    """Wrap functions with `with_argument_errors`, as those of a module where a pickle finds them."""
+    """Wrap functions as `with_argument_errors` does; they are pickled as those of a module."""
     found = {name: with_argument_errors(core) for name, core in functions.items()}
     for name, made in found.items():
         if isinstance(made, types.FunctionType):
@@ -106,23 +108,20 @@ def _bounded(core: types.FunctionType) -> Function:
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
     flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     template = _template(*counts, flags)
-    own = dict(zip(template.co_varnames[:-1], code.co_varnames, strict=False))
+    own = dict(zip(template.co_varnames[:-2], code.co_varnames, strict=False))
     text = template.replace(
         co_name=core.__name__,
         co_qualname=core.__qualname__,
-        co_varnames=(*own.values(), template.co_varnames[-1]),
+        co_varnames=(*own.values(), *template.co_varnames[-2:]),
         co_consts=tuple([_renamed(each, own) for each in template.co_consts]),
     )
-    scope: dict[str, object] = {
-        "__name__": __name__,
-        "core": core,
-        "raise_argument_error": raise_argument_error,
-    }
+    scope: dict[str, object] = {"__name__": __name__, "core": core, "handle_error": handle_error}
     made = types.FunctionType(text, scope, core.__name__, core.__defaults__)
     made.__kwdefaults__ = core.__kwdefaults__
     made.__module__, made.__doc__ = core.__module__, core.__doc__
     made.__annotations__ = core.__annotations__
     vars(made).update(vars(core), __wrapped__=core)
+    scope["boundary"] = made
     return made
 
 
@@ -168,25 +167,85 @@ def _renamed(constant: object, own: Mapping[str, str]) -> object:
     return own.get(constant, constant) if isinstance(constant, str) else constant
 
 
-def raise_argument_error(
+def handle_error(
     core: Function, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
-) -> None:
-    """Raise the error that names a public function, for an error in it that does not yet."""
+) -> tuple[Sequence[object], Mapping[str, object]] | None:
+    """Raise an error that names a public function, for one that does not name it yet.
+
+    Returns the arguments of another call instead where 0-d tensors are given for numbers.
+    """
     name = _name_of(core, args)
-    if isinstance(error, OnefoldError):
-        if _names(name, str(error)) or _OF_A_RANK.match(str(error)):
-            return
-    elif type(error) not in _UNEXPECTED or _is_of_users(error):
-        return
-    elif isinstance(error, RecursionError) and _is_inner(core):
-        return  # the stack is too deep to build a message here
+    if not isinstance(error, OnefoldError):
+        if type(error) not in _UNEXPECTED or _is_of_users(error):
+            return None
+        if isinstance(error, RecursionError) and _is_inner(core):
+            return None  # the stack is too deep to build a message here
+    if is_any_number((*args, *kwargs.values())) and not _is_of_users(error):
+        numbers = _with_numbers(core, args, kwargs)
+        if numbers is not None:
+            return numbers
+    if isinstance(error, OnefoldError) and (
+        _names(name, str(error)) or _OF_A_RANK.match(str(error))
+    ):
+        return None
     wrong = _misfit(core, args, kwargs)
     if isinstance(error, OnefoldError):  # of an inner call, whose message is kept
         error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
-        return
+        return None
     if wrong is not None:
         raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
     raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
+
+
+def is_any_number(values: Iterable[object]) -> bool:
+    """Whether a 0-d tensor that could stand for a number is among the arguments, or in a list."""
+    return any(
+        any(map(_is_number, each)) if isinstance(each, (list, tuple)) else _is_number(each)
+        for each in values
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """Whether torch would take this tensor for a number."""
+    return hasattr(value, "meta") and value.ndim == 0 and not value.requires_grad
+
+
+def _with_numbers(
+    core: Function, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[Sequence[object], Mapping[str, object]] | None:
+    """The arguments with numbers for 0-d tensors where a parameter takes no tensor, or None.
+
+    torch takes such tensors for sizes, bounds and other numbers, where they need no gradient.
+    """
+    try:
+        bound = inspect.signature(core, eval_str=True).bind(*args, **kwargs)
+    except (TypeError, NameError):  # types that are imported for type checkers only
+        return None
+    changed = False
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD or _takes_tensors(parameter.annotation):
+            continue
+        bound.arguments[name] = as_numbers(value)
+        changed = changed or bound.arguments[name] is not value
+    return (bound.args, bound.kwargs) if changed else None
+
+
+def _takes_tensors(kind: Any) -> bool:
+    """Whether a parameter of this type takes tensors, or says nothing about it."""
+    if kind is Any or kind is inspect.Parameter.empty or isinstance(kind, TypeVar):
+        return True
+    inner = get_args(kind)
+    return any(map(_takes_tensors, inner)) if inner else hasattr(kind, "is_leaf")
+
+
+def as_numbers(value: Any) -> Any:
+    """`value` with Python numbers for the 0-d tensors in it, or itself where there are none."""
+    if _is_number(value):
+        return value.item()
+    if type(value) in (list, tuple) and is_any_number(value):
+        return type(value)(map(as_numbers, value))
+    return value
 
 
 def _is_inner(core: Function) -> bool:
@@ -202,7 +261,7 @@ def _is_inner(core: Function) -> bool:
 def raise_call_error(
     of: object, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """As `raise_argument_error`, for a call of an object such as a layer.
+    """As `handle_error`, for a call of an object such as a layer.
 
     OnefoldErrors name the op already, and NotImplementedError says that a method is missing.
     """

@@ -14,6 +14,7 @@ from ..distributed import provenance
 from ..distributed.world import world
 from ..errors import MixedTensorsError, OnefoldError, OnefoldTypeError, PlacementError, user_line
 from . import boxing
+from .argument_errors import as_numbers, is_any_number
 from .boxing import BoxingPlan
 from .dispatch_counters import counters
 from .meta import Meta
@@ -85,6 +86,9 @@ def prepare(
     Raises the op's error with its inputs and the user's line.
     """
     counters.misses += 1
+    has_tensors = is_any_number(attrs)
+    if has_tensors:  # whose values may change, so that no plan is kept
+        attrs = as_numbers(tuple(attrs))
     _check_tensors(op, args)
     metas = tuple([arg.meta if isinstance(arg, Tensor) else None for arg in args])
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
@@ -97,6 +101,8 @@ def prepare(
         plan.step = plan.steps[0]
         first = next((moves.dst for index, moves in plan.boxes if index == 0), metas[0])
         plan.kept = (first, *plan.given)
+    if has_tensors:
+        return plan
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]

@@ -14,7 +14,7 @@ from numpy import ndarray, number
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
-from .argument_errors import checks_own_arguments, raise_argument_error, with_argument_errors
+from .argument_errors import checks_own_arguments, handle_error, with_argument_errors
 from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
@@ -84,7 +84,7 @@ def inplace(name: str) -> Callable[..., Tensor]:
         try:
             return tensor_ops.assign_result(self, name, *args, **kwargs)
         except Exception as error:
-            raise_argument_error(getattr(names, name), error, (self, *args), kwargs)
+            handle_error(getattr(names, name), error, (self, *args), kwargs)
             raise
 
     call.__name__ = name + "_"

@@ -68,6 +68,7 @@ def arange(
     """start, start + step, ... below end (integers give int64, as in torch)."""
     if out is not None:
         return give_to(out, arange(start, end, step, **made_for(out, layout)))
+    start, end, step = [v.item() if isinstance(v, Tensor) else v for v in (start, end, step)]
     if end is None:
         start, end = 0, start
     if step == 0:

@@ -179,9 +179,7 @@ class _Call:
         for place, value in sums:
             total = self.totals.get(value.number)
             more = values[place]
-            self.totals[value.number] = (
-                (more, False) if total is None else added(*total, more)
-            )
+            self.totals[value.number] = (more, False) if total is None else added(*total, more)
 
     # Messages.
 
