@@ -5,8 +5,9 @@ The base of a view, and the views of a base, change with it; see `view_writes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import Any
 
 import torch
 
@@ -210,6 +211,15 @@ def fitted(value: object, target: Tensor) -> Tensor:
 def _is_whole(x: Tensor) -> bool:
     """Whether this process holds the whole value."""
     return bool(x.shards) and all(sbp.is_broadcast for sbp in x.meta.nd_sbp)
+
+
+def apply_inplace(
+    function: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Give `input` the result of a function of it; it is not written where that is itself."""
+    old = snapshot(input)  # the op keeps the old value for its gradient
+    result = function(old, *args, **kwargs)
+    return input if result is old else set_result(input, result, function.__name__)
 
 
 @register_function

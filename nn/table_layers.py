@@ -9,10 +9,9 @@ from typing import ClassVar
 import torch
 
 from ..engine.generated import function
-from ..engine.inplace import set_result
+from ..engine.inplace import apply_inplace
 from ..engine.names import all_names
 from ..engine.tensor import Tensor
-from ..engine.views import snapshot
 from ..errors import OnefoldTypeError, OnefoldValueError
 from . import layer_table
 from .loss_layers import _Loss, _WeightedLoss
@@ -78,15 +77,11 @@ def _layer(row: str) -> type[TableLayer]:
     given = [_argument(part, parameters) for part in arguments.split(", ")]
     result = f"call({', '.join(given)})"
     if "inplace" in inspect.signature(of_torch).parameters:
-        # The op keeps the old value for its gradient.
-        old = ", ".join([f"snapshot({parameters[0]})", *given[1:]])
-        changed = f"set_result({parameters[0]}, call({old}), '{called}')"
-        result = f"{changed} if self.inplace else {result}"
+        result = f"apply_inplace({', '.join(['call', *given])}) if self.inplace else {result}"
     text = f"def forward(self, {inputs}):\n    return {result}\n"
     names = {
         "call": all_names()[called],
-        "set_result": set_result,
-        "snapshot": snapshot,
+        "apply_inplace": apply_inplace,
         "__name__": __name__,
     }
     members = {

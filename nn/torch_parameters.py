@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from ..engine.generated import function
-from ..engine.inplace import set_result
+from ..engine.inplace import apply_inplace
 from ..engine.names import Function
 from ..engine.out_tensors import give_to
 from ..engine.tensor import Tensor
-from ..engine.views import snapshot
 
 # The parameters that torch's functions have and ops do not have, with their types.
 _MORE: dict[str, Any] = {
@@ -96,9 +95,8 @@ def _made(
         named = named or each.kind not in positional
         passed.append(f"{each.name}={given[each.name]}" if named else given[each.name])
     result = f"core({', '.join(passed)})"
-    if "inplace" in extra:  # the op keeps the old value for its gradient
-        old = ", ".join([f"snapshot({first})", *passed[1:]])
-        result = f"set_result({first}, core({old}), '{name}') if inplace else {result}"
+    if "inplace" in extra:
+        result = f"apply_inplace({', '.join(['core', *passed])}) if inplace else {result}"
     if "out" in extra:
         result = f"{result} if out is None else give_to(out, {result})"
     text = f"def {name}({', '.join(taken)}):\n    return {result}\n"
@@ -108,8 +106,7 @@ def _made(
         "give_to": give_to,
         "implicit_dim": implicit_dim,
         "reduction_of": reduction_of,
-        "set_result": set_result,
-        "snapshot": snapshot,
+        "apply_inplace": apply_inplace,
         **defaults,
     }
     made = function(text, name, name, scope)

@@ -146,3 +146,17 @@ def test_statistics_that_are_averages_of_all_batches(compiled, world):
     for name, wanted in theirs.named_buffers():
         found = dict(layer.named_buffers())[name]
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["Dropout", "Dropout1d", "AlphaDropout", "FeatureAlphaDropout"])
+@pytest.mark.parametrize(("p", "training"), [(0.0, True), (0.5, False)])
+def test_dropout_in_place_that_drops_nothing_writes_nothing(kind, p, training):
+    """So what was kept for backward, such as the result of a softmax, is as it was."""
+    found = []
+    for package in (torch, flow):
+        layer = getattr(package.nn, kind)(p, inplace=True).train(training)
+        x = package.tensor([[[1.0, 2.0, 4.0]]], requires_grad=True)
+        y = layer(x.softmax(-1))
+        (y * y).sum().backward()
+        found.append(np.asarray(x.grad))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
