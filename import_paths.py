@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
 from types import ModuleType
 
@@ -88,6 +89,11 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
 _OWNERS = {PATHS[path]: path for path in _MISSING if path in PATHS}
 
 
+# Modules of other packages that stand here, and modules to import after one of another package.
+_FOREIGN = {f"einops.layers.{_PACKAGE}": f"{_PACKAGE}.utils.einops_layers"}
+_FOLLOWERS = {"einops._backends": f"{_PACKAGE}.utils.einops_backend"}
+
+
 class MissingModule(OnefoldRuntimeError, ModuleNotFoundError):
     """A module of torch that is not here; the message says what to use instead."""
 
@@ -98,7 +104,7 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in PATHS:
+        if fullname in PATHS or fullname in _FOREIGN:
             return ModuleSpec(fullname, self)
         owner, _, name = fullname.rpartition(".")
         owner = _OWNERS.get(owner, owner)  # `from path import name` asks by the module's own name
@@ -110,8 +116,33 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # An import gives what stands here when this returns, not `module`.
-        sys.modules[module.__name__] = resolve_name(PATHS[module.__name__])
+        name = module.__name__
+        sys.modules[name] = resolve_name(PATHS.get(name) or _FOREIGN[name])
+
+
+class _FollowerFinder(MetaPathFinder):
+    """Imports a follower after the module that it extends."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _FOLLOWERS:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        loader = None if spec is None else spec.loader
+        if loader is not None:
+            setattr(loader, "exec_module", partial(_load_both, loader.exec_module))  # noqa: B010
+        return spec
+
+
+def _load_both(load: Callable[[ModuleType], None], module: ModuleType) -> None:
+    load(module)
+    resolve_name(_FOLLOWERS[module.__name__])
 
 
 # First, since a path below a package may have the name of a file in it.
 sys.meta_path.insert(0, _Finder())
+sys.meta_path.insert(0, _FollowerFinder())
+for _name, _follower in _FOLLOWERS.items():
+    if _name in sys.modules:
+        resolve_name(_follower)

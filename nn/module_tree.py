@@ -32,6 +32,11 @@ def _refuse_torch(name: str, value: object) -> None:
     """Raise an error for a layer or parameter of torch, which `parameters()` would not find."""
     kind = type(value).__name__
     if isinstance(value, torch.nn.Module):
+        if type(value).__module__ == "einops.layers.torch":
+            raise OnefoldTypeError(
+                f"cannot assign einops' layer {kind} for torch as {name!r} of an onefold module: "
+                f"write `from einops.layers.onefold import {kind}`"
+            )
         raise OnefoldTypeError(
             f"cannot assign a layer of torch ({type(value).__module__}.{kind}) as {name!r} of an "
             f"onefold module: use onefold.nn.{kind}, or a subclass of onefold.nn.Module that calls "

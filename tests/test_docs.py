@@ -24,6 +24,12 @@ TARGETS = set(re.findall(r"^([\w-]+):", (REPO / "Makefile").read_text(), re.MULT
 
 # `python -m` programs run when imported.
 MODULES = [full_name(file) for file in module_files() if file.stem != "__main__"]
+# Modules for packages that need not be installed.
+OPTIONAL = {
+    "onefold.utils.einops_backend": "einops",
+    "onefold.utils.einops_layers": "einops",
+    "onefold.utils.tensorboard": "tensorboard",
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -87,6 +93,8 @@ def docstring_failures(module):
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name, tmp_path, monkeypatch):
+    if name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[name])
     module = importlib.import_module(name)
     monkeypatch.chdir(tmp_path)
     failures = docstring_failures(module)
