@@ -27,9 +27,9 @@ def get_backend(tensor):
 """,
     "layers/__init__.py": """
 class RearrangeMixin:
-    def __init__(self, pattern, **lengths):
+    def __init__(self, *recipe, **lengths):
         super().__init__()
-        self.pattern, self.lengths = pattern, lengths
+        self.recipe, self.lengths = recipe, lengths
 
     def _apply_recipe(self, x):
         return x.flatten(1)
