@@ -30,6 +30,7 @@ try:
         nn as nn,
         optim as optim,
         parallel as parallel,
+        sparse as sparse,
         special as special,
     )
     from .checkpoint.save_load import load, save
@@ -84,6 +85,7 @@ try:
     from .optim.grad_scaler import GradScaler
     from .optim.replicas import check_replicas
     from .private_names import NAMES as _PRIVATE
+    from .sparse import sparse_coo_tensor
     from .utils.visualize import visualize_layout
 finally:
     if _collects:
@@ -121,6 +123,7 @@ float8_e4m3fn, float8_e5m2 = _torch.float8_e4m3fn, _torch.float8_e5m2
 sparse_coo, sparse_csr, sparse_csc = _torch.sparse_coo, _torch.sparse_csr, _torch.sparse_csc
 sparse_bsr, sparse_bsc, jagged = _torch.sparse_bsr, _torch.sparse_bsc, _torch.jagged
 strided, contiguous_format = _torch.strided, _torch.contiguous_format
+spmm = sparse.mm
 preserve_format = _torch.preserve_format
 channels_last, channels_last_3d = _torch.channels_last, _torch.channels_last_3d
 
@@ -193,8 +196,9 @@ __all__ = sorted(
         planning preserve_format profiler promote_types save sbp seed set_default_device
         set_default_dtype set_default_tensor_type set_float32_matmul_precision set_flush_denormal
         set_grad_enabled set_num_interop_threads set_num_threads set_printoptions set_rng_state
-        short signal special sparse_bsc sparse_bsr sparse_coo sparse_csc sparse_csr strided
-        to_dlpack uint16 uint32 uint64 uint8 use_deterministic_algorithms visualize_layout vmap
+        short signal sparse sparse_bsc sparse_bsr sparse_coo sparse_coo_tensor sparse_csc sparse_csr
+        special spmm strided to_dlpack uint16 uint32 uint64 uint8 use_deterministic_algorithms
+        visualize_layout vmap
         """.split(),
     ]
 )

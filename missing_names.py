@@ -10,8 +10,8 @@ _BOXES = (
 )
 _BUFFERS = "a list of tensors holds tensors of several shapes"
 _DENSE = (
-    "all tensors are dense; make a dense one, as with flow.zeros(size).index_put_(indices, values, "
-    "accumulate=True), and use flow.matmul"
+    "sparse tensors have coordinates; make one with flow.sparse_coo_tensor(indices, values, size), "
+    "and use flow.sparse.mm"
 )
 _DEVICES = (
     "devices are those of CUDA and the CPU; choose with "
@@ -35,8 +35,8 @@ _CUSTOM = "make an op of a function of torch with the decorator flow.utils.custo
 NAMES: Mapping[str, str] = {
     "mtia": _DEVICES,
     **dict.fromkeys(
-        """dsmm hspmm hsmm saddmm smm sparse sparse_bsc_tensor sparse_bsr_tensor
-        sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor spmm sspaddmm
+        """dsmm hspmm hsmm saddmm smm sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor
+        sparse_csc_tensor sparse_csr_tensor sspaddmm
         """.split(),
         _DENSE,
     ),

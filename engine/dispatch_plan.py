@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, cast
 
 import torch
 from numpy import ndarray
@@ -234,6 +234,26 @@ def bad_arguments(op: Op, args: Sequence[object], attrs: Attributes) -> OnefoldE
     return OnefoldTypeError(
         f"{op.name}: attributes must be hashable, but got {attrs!r}. Called at {user_line()}"
     )
+
+
+def override(op: Op, args: Sequence[object]) -> object:
+    """The result of an op that an argument's class overrides, such as that of a sparse tensor.
+
+    Raises the error of `bad_arguments` if no argument's class does.
+    """
+    result = result_of_override(op.name, args)
+    if result is None:
+        raise bad_arguments(op, args, ()) from None
+    return result
+
+
+def result_of_override(name: str, args: Sequence[object]) -> object | None:
+    """The result of the function `name` by the `op_overrides` of an argument's class, or None."""
+    for arg in args:
+        overrides = getattr(type(arg), "op_overrides", None)
+        if overrides is not None and name in overrides:
+            return cast("object", overrides[name](*args))
+    return None
 
 
 def check_tensors(what: str, *args: object) -> None:

@@ -14,11 +14,11 @@ from .dispatch_plan import (
     KERNEL_ERRORS,
     DispatchPlan,
     Plans,
-    bad_arguments,
     failed,
     hashable,
     new_table,
     ops,
+    override,
     prepare,
 )
 from .entry import Form, first_source, source
@@ -275,7 +275,6 @@ _NAMES = {
     "Node": Node,
     "Tensor": Tensor,
     "add_view": add_view,
-    "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "compile_entry": _compile_entry,
     "failed": failed,
@@ -289,6 +288,7 @@ _NAMES = {
     "no_view": NO_VIEW,
     "outputs": outputs,
     "outputs_of_one": outputs_of_one,
+    "override": override,
     "prepare": prepare,
     "record": record,
     "ref": ref,

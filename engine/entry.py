@@ -270,7 +270,7 @@ def _named(form: Form) -> dict[str, str]:
         saved.append("plan.attrs")
         retry = f"return call({', '.join(plain)}, *hashable(op, {_tuple(tensors)}, {attrs}))"
     else:
-        retry = f"raise bad_arguments(op, {_tuple(tensors)}, ()) from None"
+        retry = f"return override(op, {_tuple(tensors)})"
     given = [*plain, *attributes]
     return {
         "first": plain[0],

@@ -149,7 +149,7 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
     >>> push(flow.tensor(2.0))
     tensor(2.)
     """
-    treedef = tree_flatten(primals)[1]
+    tree = tree_flatten(primals)[1]
     with _Transform() as own:
         output = func(*own.given(primals, tuple(range(len(primals)))))
         outputs, form = tree_flatten(output)
@@ -160,9 +160,9 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
 
     def push(*tangents: object) -> Any:
         given, shape = tree_flatten(tangents)
-        if shape != treedef:
+        if shape != tree:
             raise OnefoldRuntimeError(
-                f"linearize: the tangents must be nested like the primals, {treedef}, but are {shape}"
+                f"linearize: the tangents must be nested like the primals, {tree}, but are {shape}"
             )
         with own:
             products = gradients_or_zeros(linear, seeds, given, True)

@@ -18,7 +18,7 @@ LADDER = (
     ("env",),
     ("kernels", "distributed"),
     ("engine",),
-    ("fft", "linalg", "special"),
+    ("fft", "linalg", "sparse", "special"),
     ("graph",),
     ("optim",),
     ("nn",),

@@ -42,11 +42,11 @@ from .pointwise import (
     NUMBERS,
     Elementwise,
     Operand,
-    as_operands,
     conj_of,
     is_divisor_in,
     is_finite_in,
     register_elementwise,
+    with_operands,
 )
 from .reduce import sum_to
 
@@ -90,7 +90,7 @@ def add(
             return _add_number(other, input)
     elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
         return _add_number(input, other)
-    return add(*as_operands("add", input, other))
+    return with_operands(add, "add", input, other)
 
 
 def plus(a: Tensor | None, b: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def sub(
             return _rsub_number(input, other)
     elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
         return _sub_number(input, other)
-    return sub(*as_operands("sub", input, other))
+    return with_operands(sub, "sub", input, other)
 
 
 def _scaled(name: str, input: Operand, other: Operand, alpha: NumberLike) -> Operand:

@@ -27,9 +27,9 @@ from .pointwise import (
     Entry,
     NumberPredicate,
     Operand,
-    as_operands,
     conj_of,
     register_elementwise,
+    with_operands,
 )
 from .reduce import sum_to, without_partials
 
@@ -175,10 +175,6 @@ def operator(
     )
 
 
-def _with_operands(call: Operator, name: str, input: object, other: object) -> Tensor:
-    return call(*as_operands(name, input, other))
-
-
 def mixed(
     name: str,
     both: Callable[[Tensor, Tensor], Tensor],
@@ -186,7 +182,7 @@ def mixed(
     number_first: Callable[[Number, Tensor], Tensor],
     linear_if: NumberPredicate | None = None,
     second: str = "other",
-    otherwise: Callable[[Operator, str, object, object], Tensor] = _with_operands,
+    otherwise: Callable[[Operator, str, object, object], Tensor] = with_operands,
 ) -> Operator:
     """The public function over its entries for two tensors and for a number on either side.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.out_variants import into
 from ..argument_types import Number, NumberLike
+from ..dispatch_plan import result_of_override
 from ..dispatcher import Takes
 from ..meta import Meta
 from ..names import names, register_function
@@ -258,6 +259,17 @@ def as_operands(name: str, input: object, other: object) -> tuple[Operand, Opera
             f"{other!r}. Called at {user_line()}"
         )
     return operands[0], operands[1]
+
+
+def with_operands(call: Callable[..., Tensor], name: str, input: object, other: object) -> Tensor:
+    """Call a function of two operands with what `as_operands` makes of them.
+
+    An argument's class may override the function, as that of sparse tensors does.
+    """
+    result = result_of_override(name, (input, other))
+    if result is not None:
+        return cast("Tensor", result)
+    return call(*as_operands(name, input, other))
 
 
 def _without_array(name: str, input: object, other: object) -> tuple[object, object]:

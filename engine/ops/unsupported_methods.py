@@ -9,14 +9,14 @@ from ...errors import OnefoldRuntimeError
 from ..names import register_as
 from ..tensor import Tensor
 
-_SPARSE = "sparse tensors are not supported, all are dense; use nonzero() for indices"
+_SPARSE = "the tensor is dense; call to_sparse() for a sparse one in coordinate form"
 _REMOVED = "torch has removed it"
 
 # What to do instead of calling the function, by its name.
 _INSTEAD = {
     **dict.fromkeys(
         """ccol_indices coalesce col_indices crow_indices indices row_indices sparse_dim
-        to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr
+        to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr
         """.split(),
         _SPARSE,
     ),
