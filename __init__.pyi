@@ -79,6 +79,7 @@ from . import (
     profiler as profiler,
     random_state,
     serialization as serialization,
+    sparse as sparse,
     special as special,
     testing as testing,
     torch_types,
@@ -739,6 +740,7 @@ from .engine.ops.functions import (
     zeros as zeros,
     zeros_like as zeros_like,
 )
+from .engine.ops.sparse_tensor import mm as spmm
 from .engine.ops.typed_tensors import TensorType, set_default_tensor_type as set_default_tensor_type
 from .engine.placement import Placement as placement
 from .engine.tensor import Tensor as Tensor
@@ -755,6 +757,7 @@ from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .optim.grad_scaler import GradScaler as GradScaler
 from .optim.replicas import check_replicas as check_replicas
+from .sparse import sparse_coo_tensor as sparse_coo_tensor
 from .utils.visualize import visualize_layout as visualize_layout
 
 BFloat16Tensor: TensorType
@@ -1463,15 +1466,18 @@ __all__ = [
     "softshrink",
     "softsign",
     "sort",
+    "sparse",
     "sparse_bsc",
     "sparse_bsr",
     "sparse_coo",
+    "sparse_coo_tensor",
     "sparse_csc",
     "sparse_csr",
     "special",
     "split",
     "split_with_sizes",
     "split_with_sizes_copy",
+    "spmm",
     "sqrt",
     "sqrt_",
     "square",
