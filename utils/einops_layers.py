@@ -75,4 +75,5 @@ def _uniform(shape: list[int], bound: float) -> Parameter:
 
 
 def _rearrange(pattern: str | None, lengths: dict[str, int] | None) -> Rearrange | None:
-    return None if pattern is None else Rearrange(pattern, **(lengths or {}))
+    make: Any = Rearrange  # its arguments are those of einops' base
+    return None if pattern is None else make(pattern, **(lengths or {}))

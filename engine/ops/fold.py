@@ -74,11 +74,12 @@ def fold(
 
     Example: `fold(x, (5, 5), 3)` with x (2, 36, 9) has shape (2, 4, 5, 5).
     """
-    named = {
+    named: dict[str, Sizes] = {
         "output_size": output_size,
         "kernel_size": kernel_size,
         "dilation": dilation,
         "padding": padding,
         "stride": stride,
     }
-    return _fold(input, *[ints(value, 2, name) for name, value in named.items()])
+    sizes: Any = [ints(value, 2, name) for name, value in named.items()]
+    return _fold(input, *sizes)

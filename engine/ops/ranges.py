@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...errors import OnefoldRuntimeError, warn
+from ..argument_errors import as_numbers
 from ..argument_types import Layout, TypedLayout
 from ..meta import Box
 from ..names import register_function
@@ -68,7 +69,7 @@ def arange(
     """start, start + step, ... below end (integers give int64, as in torch)."""
     if out is not None:
         return give_to(out, arange(start, end, step, **made_for(out, layout)))
-    start, end, step = [v.item() if isinstance(v, Tensor) else v for v in (start, end, step)]
+    start, end, step = as_numbers((start, end, step))
     if end is None:
         start, end = 0, start
     if step == 0:
