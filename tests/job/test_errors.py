@@ -168,7 +168,7 @@ def test_jobs_train_with_a_loss_and_an_optimizer():
         flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.1, 10)).minimize(y)
         return y
 
-    refused(lambda: predicts(ones(4, 3)), "no job that trains", 'type="train"')
+    refused(lambda: predicts(ones(4, 3)), "not a training job", 'type="train"')
 
 
 def test_results_are_what_the_annotation_says():
