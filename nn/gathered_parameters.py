@@ -18,13 +18,13 @@ from ..errors import AutogradError, OnefoldRuntimeError
 class Gather(NamedTuple):
     """A parameter in the table of its module, and its layout while it is used.
 
-    With `again` backward gathers it again; else the tape keeps it.
+    With `reshard_after_forward` backward gathers it once more; otherwise the tape keeps it.
     """
 
     table: dict[str, Any]
     name: str
     sbp: NdSbp
-    again: bool
+    reshard_after_forward: bool
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
                 whole = to_global(param, sbp=place.sbp, grad_sbp=param.sbp)
                 before.append(_Gathered(place, param, whole, whole.version))
                 place.table[place.name] = whole
-                if keeping is not None and place.again:
+                if keeping is not None and place.reshard_after_forward:
                     keeping.add(param, whole)
         if keeping is None or keeping.is_empty:
             yield

@@ -25,16 +25,16 @@ def readers(model: Module) -> Iterator[tuple[str, Module, Module]]:
         yield name, owner, above if above is not None and above._reads_children else owner
 
 
-def add_gathers(model: Module, layouts: Mapping[str, NdSbp], again: bool) -> None:
+def add_gathers(model: Module, layouts: Mapping[str, NdSbp], reshard_after_forward: bool) -> None:
     """Make the modules that read these parameters gather them to these layouts.
 
-    With `again` they are gathered again in backward.
+    With `reshard_after_forward` they are gathered once more in backward.
     """
     params = dict(model.named_parameters(remove_duplicate=False))
     chosen = {id(params[name]): sbp for name, sbp in layouts.items()}
     for name, owner, reader in readers(model):
         sbp = chosen.get(id(params[name]))
         if sbp is not None:
-            new = Gather(owner._parameters, name.rpartition(".")[2], sbp, again)
+            new = Gather(owner._parameters, name.rpartition(".")[2], sbp, reshard_after_forward)
             others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
             reader.__dict__.update(_gathers=(*others, new), _hooked=True)
