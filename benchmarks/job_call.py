@@ -1,4 +1,4 @@
-"""A call of a job beside a call of the same nn.Graph that is fed with the same numpy arrays.
+"""A call of a job against a call of the same nn.Graph that is fed with the same numpy arrays.
 
     python benchmarks/job_call.py          # prints the table, writes results/job_call.json
 

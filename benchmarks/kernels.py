@@ -162,7 +162,7 @@ def result_of(
     row: Row, seconds: dict[str, float], failed: dict[str, str],
     errors: dict[str, float] | None = None,
 ) -> Result:  # fmt: skip
-    """What was measured of a row, beside its target."""
+    """What was measured of a row, next to its target."""
     moved, flops = row.bytes(row.sizes), row.flops(*row.sizes)
     reached = None
     if row.target is not None and {"onefold", "torch"} <= seconds.keys():

@@ -1,4 +1,4 @@
-"""Training steps of whole models: Onefold on one rank, eager and as a graph, beside torch.
+"""Training steps of whole models: Onefold on one rank, eager and as a graph, against torch.
 
     python benchmarks/models.py                      # prints the table, writes results/models.json
     python benchmarks/models.py --model GPT --profile    # where an eager step spends its time

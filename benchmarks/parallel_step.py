@@ -1,4 +1,4 @@
-"""Training steps of a GPT on two processes: Onefold beside what torch offers for the same layout.
+"""Training steps of a GPT on two processes: Onefold against what torch offers for the same layout.
 
     python benchmarks/parallel_step.py       # prints the tables, writes results/parallel_step.json
 

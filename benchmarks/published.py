@@ -1,4 +1,4 @@
-"""Published times of training steps, beside those that the simulator predicts.
+"""Published times of training steps, next to those that the simulator predicts.
 
     python benchmarks/published.py           # prints the tables, writes results/published.json
     python benchmarks/published.py --only 22B

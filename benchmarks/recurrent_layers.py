@@ -1,4 +1,4 @@
-"""Recurrent layers and cells beside torch's: forward and backward, one thread, one rank.
+"""Recurrent layers and cells against torch's: forward and backward, one thread, one rank.
 
     python benchmarks/recurrent_layers.py    # prints rows, writes results/recurrent_layers.json
 
@@ -17,7 +17,7 @@ import torch
 
 import onefold as flow
 
-# Layers: the options of each beside its sizes; a cell has no length.
+# Layers: the options of each after its sizes; a cell has no length.
 SIZES = [{"batch": 8, "length": 32, "hidden": 64}, {"batch": 32, "length": 128, "hidden": 256}]
 MIDDLE = {"batch": 16, "length": 64, "hidden": 128}
 CASES: list[tuple[str, dict[str, int], dict[str, Any]]] = [

@@ -5,7 +5,7 @@
 A GPT of examples/gpt.py with the state of AdamW, one process that owns all ranks. `save` is a
 synchronous save, until the files are on the disk. `held` is the time until an asynchronous save
 returns, and the time for which the update of the next step waits until the values are copied;
-`share` is `held / save`. `slower` is how much longer than others the step beside a save takes in
+`share` is `held / save`. `slower` is how much longer than others the step during a save takes in
 all: it waits, and shares the processor and the memory with the thread that copies and writes.
 """
 
@@ -55,9 +55,9 @@ def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, flo
             steps[way].append(time.perf_counter() - returned)
             saving.wait()
     save, back = (statistics.median(times[1:]) for times in spent.values())
-    plain, beside = (statistics.median(times[1:]) for times in steps.values())
+    plain, overlapped = (statistics.median(times[1:]) for times in steps.values())
     held = back + statistics.median(waits[1:])
-    found = {"save": save, "held": held, "step": plain, "slower": beside - plain}
+    found = {"save": save, "held": held, "step": plain, "slower": overlapped - plain}
     size = sum(3 * p.nbytes for p in model.parameters()) / 1e6
     times = {f"{name} ms": 1e3 * seconds for name, seconds in found.items()}
     return {"strategy": strategy, "MB": size, **times, "share": held / save}

@@ -1,4 +1,4 @@
-"""The simulator's step times beside measured ones: the GPT of parallel_step.py on two processes.
+"""The simulator's step times against measured ones: the GPT of parallel_step.py on two processes.
 
     python benchmarks/simulator.py           # prints the table, writes results/simulator.json
 

@@ -1,4 +1,4 @@
-"""Bytes that training steps read and write, beside those of torch.compile.
+"""Bytes that training steps read and write, against those of torch.compile.
 
     python benchmarks/step_bytes.py       # prints the tables, writes results/step_bytes.json
 

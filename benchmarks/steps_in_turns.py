@@ -104,7 +104,7 @@ def by_kernel(step: Step) -> list[tuple[str, float, float]]:
 
 
 def ratios(times: Mapping[str, list[float]]) -> list[str]:
-    """The time of each candidate but the first, beside that of the first."""
+    """The time of each candidate but the first, relative to the first."""
     first, *others = times
     lines = []
     for name in others:

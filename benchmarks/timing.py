@@ -57,7 +57,7 @@ def compare(
 
     Returns the timings, and a function giving the median over rounds of time(a) / time(b): paired
     by round, so that a machine whose speed drifts slows both sides of a ratio. `clock` may be
-    `time.process_time`, for long calls of one thread beside other programs.
+    `time.process_time`, for long calls of one thread while other programs run.
     """
     counts: dict[str, int] = {}
     for name, function in candidates.items():

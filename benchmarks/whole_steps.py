@@ -289,7 +289,7 @@ def apart(rows: list[timing.Results], to: str = "torch") -> list[str]:
 
 
 def summary(rows: list[timing.Results], name: str) -> list[str]:
-    """The graph's speed and memory beside torch.compile, and at batch 1 beside eager."""
+    """The graph's speed and memory against torch.compile, and at batch 1 against eager."""
     ran = [row for row in rows if row["model"] == name and "failed" not in row]
     best = {
         c: max(mine, key=lambda row: row["batch"])

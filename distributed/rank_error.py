@@ -3,7 +3,7 @@
 An error that depends on data may be raised on one rank alone. That rank says so in the key-value
 store and closes the connections of its process groups. Ranks that wait for it notice immediately,
 read the error, raise it too and do the same: the error travels along the waits, and a program
-without errors pays nothing. Every such error begins a new epoch, in which groups are made again.
+without errors pays nothing. Every such error begins a new epoch, in which groups are rebuilt.
 """
 
 from __future__ import annotations

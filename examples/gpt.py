@@ -51,7 +51,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer network, each behind a norm and beside a shortcut."""
+    """Attention and a two-layer network, each after a norm and with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float, stage: Stage) -> None:
         super().__init__()

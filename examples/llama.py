@@ -54,7 +54,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a gated network, each behind a norm and beside a shortcut."""
+    """Attention and a gated network, each after a norm and with a residual connection."""
 
     def __init__(self, args: argparse.Namespace, layout: Layout) -> None:
         super().__init__()

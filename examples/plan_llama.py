@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward part, each behind a norm and beside a shortcut."""
+    """Attention and a feed-forward part, each after a norm and with a residual connection."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from onefold import nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions with batch norm beside a shortcut; the channels between may be split."""
+    """Two convolutions with batch norm and a shortcut; the channels between may be split."""
 
     def __init__(self, inputs: int, width: int, stride: int, layout: Layout) -> None:
         super().__init__()

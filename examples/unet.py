@@ -27,7 +27,7 @@ GROUPS = 4
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut; the time is added to the channels between them."""
+    """Two convolutions and a shortcut; the time is added to the channels between them."""
 
     def __init__(self, inputs: int, width: int, times: int, layout: Layout) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def sample(model: UNet, count: int, steps: int = 20) -> torch.Tensor:
 
 
 def draw(images: torch.Tensor, path: str) -> None:
-    """Draw images beside each other into a PNG file."""
+    """Draw images side by side into a PNG file."""
     figure = Figure(figsize=(len(images), 1.2))
     FigureCanvasAgg(figure)
     for axes, image in zip(figure.subplots(1, len(images), squeeze=False)[0], images, strict=True):

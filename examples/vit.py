@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer network, each behind a norm and beside a shortcut."""
+    """Attention and a two-layer network, each after a norm and with a residual connection."""
 
     def __init__(self, args: argparse.Namespace, layout: Layout) -> None:
         super().__init__()

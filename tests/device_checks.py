@@ -192,7 +192,7 @@ def size_of(exact):
 
 
 def distance(found, exact, size):
-    """The largest difference, beside this size."""
+    """The largest difference, relative to this size."""
     found, exact = found.double(), exact.double()
     same = (found == exact) | (found.isnan() & exact.isnan())
     apart = torch.where(same, 0.0, (found - exact).abs()).nan_to_num(nan=math.inf)

@@ -60,7 +60,7 @@ class Difference(Exception):
 
 
 class Pairs:
-    """Values of torch beside ours, which are laid out at random."""
+    """Values of torch next to ours, which are laid out at random."""
 
     def __init__(self, draw, differentiable):
         self.draw = draw

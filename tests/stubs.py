@@ -60,7 +60,7 @@ NONE = types.NoneType
 
 
 def with_numbers(given):
-    """Types of one argument, with numpy's numbers beside Python's: what takes these takes those."""
+    """Types of one argument, with numpy's numbers and Python's: what takes these takes those."""
     if set(typing.get_args(Number)) <= set(given):
         kept = [one for one in given if one not in (bool, int, float, NONE)]
         return [*kept, np.number[typing.Any], *{NONE}.intersection(given)]

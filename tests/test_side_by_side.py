@@ -1,4 +1,4 @@
-"""Pages with programs of other systems beside ours: both sides print the same numbers."""
+"""Pages with programs of other systems next to ours: both sides print the same numbers."""
 
 import contextlib
 import io

@@ -20,15 +20,15 @@ def pip(*arguments):
 
 
 def expected_files():
-    """Modules, stubs, py.typed, and what lies beside the modules in a folder of the package."""
-    beside = [
+    """Modules, stubs, py.typed, and what lies next to the modules in a folder of the package."""
+    data = [
         file
         for file in tracked_files()
         if len(file.parts) > 1 and file.parts[0] not in NOT_PACKAGE and file.parts[0][0] != "."
     ]
     stubs = [file for file in tracked_files() if file.suffix == ".pyi" and len(file.parts) == 1]
     root = (Path("py.typed"), *stubs)
-    return sorted({f"{PACKAGE}/{file.as_posix()}" for file in (*root, *module_files(), *beside)})
+    return sorted({f"{PACKAGE}/{file.as_posix()}" for file in (*root, *module_files(), *data)})
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ INSIDE: dict[str, dict[str, str]] = {
     "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "pointwise_kernels": {
         "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
-        "scalar_tensor": "numbers beside them",
+        "scalar_tensor": "numbers next to them",
         "digamma polygamma": "iterations that Triton's libraries have not",
     },
 }

@@ -98,7 +98,7 @@ def loss_of(model, tokens, places, following):
 
 
 def loss_of_tokens(model, tokens, places, following):
-    """Reads a batch where the first module does, beside what the last one makes."""
+    """Reads a batch where the first module does, besides what the last one makes."""
     return F.cross_entropy(model(tokens, places)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 

@@ -61,7 +61,7 @@ def test_no_bit_changes_and_memory_is_that_of_the_plan():
 
 
 class Stages(nn.Graph):
-    """Two stages on one GPU, so that copies of a micro-batch are beside the work of others."""
+    """Two stages on one GPU, so that copies of a micro-batch overlap the work of others."""
 
     def __init__(self, offloaded):
         super().__init__()

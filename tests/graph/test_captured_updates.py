@@ -111,7 +111,7 @@ def steps(graph):
 
 
 def stepped(graph):
-    """An eager step of the optimizer, beside those of the graph."""
+    """An eager step of the optimizer, between those of the graph."""
     loss = graph.model(inputs(1)[0]).square().mean()
     loss.backward()
     graph.optimizer.step()

@@ -1,4 +1,4 @@
-"""When copies to the host and back begin: in order, few at a time, and beside computing."""
+"""When copies to the host and back begin: in order, few at a time, and during computation."""
 
 from dataclasses import replace
 

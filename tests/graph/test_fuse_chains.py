@@ -173,7 +173,7 @@ def test_a_product_ends_with_what_follows(world):
     assert ending(lambda a, b, c: [flow.relu(end(a, b, c))], a, b, c) == ["linear, relu"]
     assert ending(lambda a, b: [flow.relu(a @ b), a @ b], a, b) == ["matmul, relu"]
     assert ending(lambda a, b, c: [(a @ b) * c + a], a, b, c) == ["matmul, mul, add"]
-    # One result, two tensors beside it, one product.
+    # One result, two tensors next to it, one product.
     two = ending(lambda a, b: [flow.relu(a @ b), flow.relu(a @ b) * 2.0], a, b)
     assert two == ["relu, mul"]
     many = ending(lambda a, b, c: [(a @ b) * c + a - a * 2.0 - a.exp()], a, b, c)

@@ -26,7 +26,7 @@ def _as_on_a_gpu(monkeypatch):
 
 
 class Block(nn.Module):
-    """Two convolutions behind batch norms, beside a shortcut."""
+    """Two convolutions after batch norms, and a shortcut."""
 
     def __init__(self, act):
         super().__init__()

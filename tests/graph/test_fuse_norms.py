@@ -1,4 +1,4 @@
-"""Norms with the pointwise steps beside them: what becomes one step, and that no bit changes.
+"""Norms with the pointwise steps next to them: what becomes one step, and that no bit changes.
 
 The pass works where Triton does; here it is told so, and the references run what it makes.
 """
@@ -79,7 +79,7 @@ def test_what_cannot_be_beside_a_norm(world):
 
 
 class Block(nn.Module):
-    """Two layers between norms, beside a shortcut."""
+    """Two layers between norms, and a shortcut."""
 
     def __init__(self, norm, act=F.gelu):
         super().__init__()

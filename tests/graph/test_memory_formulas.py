@@ -1,4 +1,4 @@
-"""What plans of a transformer hold, beside the closed forms of the literature.
+"""What plans of a transformer hold, against the closed forms of the literature.
 
 Sources: Korthikanti et al., "Reducing activation recomputation in large transformer models" (2022),
 for activations, whose masks of dropout are left out: they are drawn again from their seed.

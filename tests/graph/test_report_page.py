@@ -350,7 +350,7 @@ LINES = """(selector => {
 
 
 def test_lines_end_between_the_words_of_a_name(page, tmp_path):
-    """In the narrow box beside the memory, which says at which step the peak is."""
+    """In the narrow box next to the memory, which says at which step the peak is."""
     with virtual_world():
         p = flow.placement("cpu", [0])
         head = nn.Linear(4, 64, placement=p, sbp=flow.sbp.broadcast)

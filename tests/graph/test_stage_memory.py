@@ -122,7 +122,7 @@ def test_the_planned_peak_is_what_is_held(monkeypatch, world, name):
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1", "a tied weight", "interleaved"])
 def test_products_that_add_to_sums(monkeypatch, world, name):
-    """As on a GPU: no gradient of a weight lies beside its sum."""
+    """As on a GPU: no gradient of a weight exists next to its sum."""
     monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
     with monkeypatch.context() as patched:
         patched.setattr(accumulate_products, "on_triton", lambda step: False)

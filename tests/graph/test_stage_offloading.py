@@ -1,4 +1,4 @@
-"""Stages whose activations wait in host memory: copies beside the work of one micro-batch."""
+"""Stages whose activations wait in host memory: copies overlap the work of one micro-batch."""
 
 from dataclasses import replace
 
@@ -153,10 +153,10 @@ def test_every_schedule_has_copies_in_order(name, ranks, chunks, count):
                 assert place[action] < release < begin < last
                 # One action of the schedule between, where there is any.
                 between = [each for each in order[place[action] + 1 : last] if each in actions]
-                beside = [each for each in order[place[action] + 1 : release] if each in actions]
-                assert len(beside) == min(len(between), 1)
-                beside = [each for each in order[begin + 1 : last] if each in actions]
-                assert len(beside) == min(max(len(between) - 1, 0), 1)
+                during = [each for each in order[place[action] + 1 : release] if each in actions]
+                assert len(during) == min(len(between), 1)
+                during = [each for each in order[begin + 1 : last] if each in actions]
+                assert len(during) == min(max(len(between) - 1, 0), 1)
 
 
 def test_what_only_weights_need_is_fetched_for_them(world):
@@ -296,7 +296,7 @@ def test_the_simulator_waits_for_slow_copies(world):
         assert group.compute == pytest.approx(before.compute)
         assert group.communication == pytest.approx(copied + before.communication)
     assert slow.step_time > copied
-    # The stages do so beside each other, but for the first and the last micro-batch.
+    # The stages do so in parallel, but for the first and the last micro-batch.
     assert slow.step_time < copied * (1 + 2 / MICRO_BATCHES)
 
 

@@ -93,7 +93,7 @@ def test_the_command_runs_programs(tmp_path):
 
 
 def test_the_forms_that_the_tuner_measures():
-    """About one for each configuration; some are alike, and some have a kernel beside."""
+    """About one for each configuration; some are alike, and some have a second kernel."""
     words = "softmax", "bfloat16", "8192x1024"
     entries = chosen(*([word] for word in words))
     count = sum(len(tuned.allowed(dtype, tuned.shapes[name])) for tuned, dtype, name in entries)

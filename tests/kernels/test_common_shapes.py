@@ -1,4 +1,4 @@
-"""Shapes that several have in common, beside torch's."""
+"""Shapes that several have in common, against torch's."""
 
 import pytest
 import torch

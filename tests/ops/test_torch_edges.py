@@ -47,7 +47,7 @@ def test_clamp_promotes_all_three_together(dtype, ndim):
         try:
             wanted = torch.clamp(x, low, high)
         except (TypeError, RuntimeError):
-            continue  # torch has no form for a number beside a tensor with dims
+            continue  # torch has no form for a number next to a tensor with dims
         given = [make_local(b) if isinstance(b, torch.Tensor) else b for b in (low, high)]
         found = value_of(flow.clamp(make_local(x), *given))
         assert found.dtype is wanted.dtype, (low, high)

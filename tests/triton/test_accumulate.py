@@ -37,7 +37,7 @@ DTYPES = [
 
 
 def check(product, shapes, dtype, sums, count=3):
-    """The sum of some products, beside that of torch in float64."""
+    """The sum of some products, against that of torch in float64."""
     pairs = [[torch.randn(shape).to(dtype) for shape in shapes] for _ in range(count)]
     add = gpu.accumulate(product, sums)
     total = add(*pairs[0])

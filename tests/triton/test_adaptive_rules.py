@@ -1,4 +1,4 @@
-"""Triton's updates of torch's less common optimizers, beside torch's."""
+"""Triton's updates of torch's less common optimizers, against torch's."""
 
 import pytest
 import torch
