@@ -36,16 +36,21 @@ def getitem(self: Tensor, index: object) -> Tensor:
     their split. A bool mask is read by every process, since the shape depends on it. Raises
     OnefoldIndexError when an index lies outside the tensor.
     """
-    entries = basic_entries(self, index)
-    if entries is not None:
-        return slice_by(self, entries)
+    basic = basic_entries(self, index)
+    if basic is not None:
+        entries, new = basic
+        whole = bool(new) and entries.count(None) == len(entries)
+        return _with_new_dims(self if whole else slice_by(self, entries), new)
     if isinstance(index, Tensor) and index.dtype is torch.int64 and index.ndim and self.ndim:
         return take_rows(self, (index,))
     found = Reader(self, read_items(self, index))
-    y = slice_by(self, tuple(found.entries))
-    for place in found.new:
+    return _look_up(_with_new_dims(slice_by(self, tuple(found.entries)), found.new), found)
+
+
+def _with_new_dims(y: Tensor, places: Sequence[int]) -> Tensor:
+    for place in places:
         y = unsqueeze(y, place)
-    return _look_up(y, found)
+    return y
 
 
 def _look_up(y: Tensor, found: Reader) -> Tensor:
@@ -82,8 +87,9 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
         value = match(value, self.meta)
     else:
         value = replicated_tensor(value, self, self.dtype)
-    entries = basic_entries(self, index)
-    if entries is not None:
+    basic = basic_entries(self, index)
+    if basic is not None and not basic[1]:
+        entries, _ = basic
         return set_slice(self, fit(value, sliced_shape(entries, self.shape)), entries)
     masked = _set_masked(self, index, value)
     if masked is not None:

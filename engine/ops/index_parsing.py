@@ -13,10 +13,11 @@ import torch
 from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, user_line
 from .. import interpreter
 from ..convert import box
+from ..meta import Meta
 from ..names import register_function
 from ..out_tensors import give_to
 from ..sbp import broadcast
-from ..tensor import Tensor
+from ..tensor import Tensor, from_shards
 from ..values import whole
 from .cat_split import unbind
 from .creation import tensor
@@ -32,7 +33,11 @@ Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
 
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
-    """An index tensor with these values on the ranks of `x`, or its device."""
+    """An index tensor with these values where `x` lives, known to every rank."""
+    here = x.meta
+    if here.placement is None and here.has_data and interpreter.get_current() is None:
+        copy = values.to(here.device, copy=True)
+        return from_shards((copy,), Meta.of(copy.shape, copy.dtype, device=here.device))
     return replicated_tensor(values, x, values.dtype)
 
 
@@ -246,23 +251,38 @@ def _array(item: object) -> torch.Tensor:
     return torch.as_tensor(np.asarray(item) if isinstance(item, range) else item)
 
 
-def basic_entries(x: Tensor, index: object) -> Entries | None:
-    """The entries of an index of ints and slices only, for the common case; else None."""
+def basic_entries(x: Tensor, index: object) -> tuple[Entries, list[int]] | None:
+    """The entries of an index of ints, slices, None and ..., and the places of the Nones.
+
+    That is the common case; None for other indices, and those of which the error is told elsewhere.
+    """
     shape = x.meta.shape
     if type(index) is int and shape and 0 <= index < shape[0]:
-        return (index, *[None] * (len(shape) - 1))
-    items = index if type(index) is tuple else (index,)
-    if len(items) > len(shape):
-        return None
+        return (index, *[None] * (len(shape) - 1)), []
     entries: list[Entry] = []
-    for dim, item in enumerate(items):
-        if type(item) is int:
+    new: list[int] = []
+    place = 0  # in the sliced tensor with the new dims
+    spare = 0  # dims that ... stands for, once it was read
+    items = index if type(index) is tuple else (index,)
+    for item in items:
+        dim = len(entries)
+        if type(item) is int and dim < len(shape):
             entries.append(read_int(item, shape[dim], dim))
-        elif type(item) is slice:
+        elif type(item) is slice and dim < len(shape):
             entries.append(read_slice(item, shape[dim]))
+            place += 1
+        elif item is None:
+            new.append(place)
+            place += 1
+        elif item is Ellipsis and not spare:
+            spare = len(shape) - sum([type(other) in (int, slice) for other in items])
+            if spare < 1:  # it stands for nothing, or the index is too long
+                return None
+            entries += [None] * spare
+            place += spare
         else:
             return None
-    return (*entries, *[None] * (len(shape) - len(items)))
+    return (*entries, *[None] * (len(shape) - len(entries))), new
 
 
 def by_place(lookups: dict[int, Tensor]) -> tuple[Tensor | None, ...]:

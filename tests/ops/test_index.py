@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 import onefold as flow
+from onefold.engine.views import base_of
 from onefold.errors import OnefoldRuntimeError
 from onefold.kernels import slicing_ref
 
@@ -220,3 +221,38 @@ def test_a_count_that_a_graph_cannot_know(world):
 
     with pytest.raises(OnefoldRuntimeError, match=r"Give a bound, as in where\(mask, size=n\)"):
         Selected()(flow.ones(3))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "None", "..., 0", "slice(None), None", "None, 1, ..., None", "..., None", "0, ...", "...",
+        "..., slice(1, 3), -1", "None, None, 2", "slice(None), None, 1", "-1, ..., slice(0, 4, 3)",
+        "()", "0, 1, ...", "..., 0, 1", "0, None, 1",
+    ],
+)  # fmt: skip
+def test_new_dims_and_ellipses_are_read_as_torch_reads_them(index):
+    values = torch.arange(24.0).reshape(4, 6)
+    x = flow.from_torch(values.clone())
+    at = eval(index)
+    y = x[at]
+    assert torch.equal(y.to_torch(), values[at])
+    y.zero_()
+    values[at].zero_()
+    assert torch.equal(x.to_torch(), values)
+
+
+@pytest.mark.parametrize(
+    "index", ["0, 0, 0", "..., 0, 0, 0", "0, ..., 0, 0", "..., ..., 0", "9, None"]
+)
+def test_indices_that_torch_refuses_are_errors(index):
+    with pytest.raises(IndexError):
+        torch.zeros(4, 6)[eval(index)]
+    with pytest.raises(IndexError):
+        flow.zeros(4, 6)[eval(index)]
+
+
+def test_a_new_dim_is_one_view():
+    x = flow.zeros(4, 6)
+    assert base_of(x[None]) is x
+    assert base_of(x[:, None]) is x
