@@ -142,13 +142,18 @@ def high_product(words: Words, factor: int) -> Words:
 
     Example: `high_product(np.array([1 << 63], np.uint64), 10)` is `[5]`.
     """
-    low, high = words & _LOW32, words >> 32 & _LOW32
+    low, high = words & _LOW32, words >> 32
     factor_low, factor_high = factor & _LOW32, factor >> 32
-    middle = high * factor_low + (low * factor_low >> 32 & _LOW32)
-    result = middle >> 32 & _LOW32
+    middle = low * factor_low
+    middle >>= 32
+    middle += high * factor_low
+    result = middle >> 32
     if factor_high:
-        middle = low * factor_high + (middle & _LOW32)
-        result = result + high * factor_high + (middle >> 32 & _LOW32)
+        middle &= _LOW32
+        middle += low * factor_high
+        middle >>= 32
+        result += high * factor_high
+        result += middle
     return result
 
 

@@ -39,19 +39,24 @@ def random_source(
         )
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
-    plain = None if options else plain_meta(tuple(shape), dtype, layout)
-    if plain is not None:
+    shape = tuple(shape)
+    plain = plain_meta(shape, dtype, layout)
+    if plain is not None and not options:
         return _drawn(source, _local_draw(pick(fill, plain.device_type), plain))
     draw = source.draw()
 
-    def maker(box: Box, device: torch.device) -> torch.Tensor:
+    def maker(box: Box, device: torch.device | None) -> torch.Tensor:
         drawn = {"seed": draw.seed, "call": draw.call, "dtype": dtype, "device": device}
-        part: torch.Tensor = pick(fill, device.type)(tuple(shape), *box, **drawn, **options)
+        kernel = pick(fill, "cpu" if device is None else device.type)
+        part: torch.Tensor = kernel(shape, *box, **drawn, **options)
         return part
 
     if provenance.state.on:
         vars(maker)["values"] = draw.seed, draw.call
     try:
+        if plain is not None:
+            whole = ((0,) * len(shape), shape)
+            return from_shards((maker(whole, plain.device),), plain)
         return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
