@@ -76,6 +76,7 @@ try:
     from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
     from .errors import OnefoldError
     from .func import vmap
+    from .graph.recaptures import RecaptureWarning
     from .graph.stages.compile_stages import PipelineWarning
     from .graph.unsupported import missing_attribute as _missing_attribute
     from .missing_names import NAMES as _MISSING
@@ -182,7 +183,8 @@ __all__ = sorted(
         *_CPU_TENSORS,
         *"""
         FallbackWarning Generator GradScaler LocalPartsWarning OnefoldError OutOfMemoryError
-        PipelineWarning Size Tensor amp are_deterministic_algorithms_enabled autocast autograd
+        PipelineWarning RecaptureWarning Size Tensor amp are_deterministic_algorithms_enabled
+        autocast autograd
         bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last channels_last_3d
         check_replicas checkpoint clear_autocast_cache compile complex128 complex32 complex64
         contiguous_format default_generator device double dtype e enable_grad env errors fft finfo

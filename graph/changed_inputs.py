@@ -39,6 +39,8 @@ def keep_changed(capture: Capture, inputs: Sequence[Tensor], whole: frozenset[in
 
 def check_changed(name: str, program: Program, inputs: Sequence[Tensor]) -> None:
     """Raise an error for inputs of a call that the program must not change in place."""
+    if not program.input_assigns:
+        return
     outside = [variable.tensor for variable in program.variables]
     for index, _ in program.input_assigns:
         x = inputs[index]

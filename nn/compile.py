@@ -23,6 +23,7 @@ from ..graph.capture_guards import Guards
 from ..graph.compiled_function import CompiledFunction
 from ..graph.ir import Program
 from ..graph.pytree import tree_signature, tree_values
+from ..graph.recaptures import Recaptures
 from ..graph.setting_checks import integer
 from .graph_structure import Tables, same_tables
 from .module import Module
@@ -64,6 +65,7 @@ class Compiled:
         self.size = size
         self.cuda_graphs = cuda_graphs
         self._entries: list[_Entry] = []  # the latest used first
+        self._recaptures = Recaptures()
         self._lock = RLock()  # programs keep what they draw, so one runs at a time
         self._name = getattr(function, "__name__", type(function).__name__)
         if not isinstance(function, Module):
@@ -138,6 +140,7 @@ class Compiled:
             return Autocast(capture, autocast.dtypes, autocast.caches)
 
         function = self._function
+        before = self._entries[0].key if self._entries else None
         owner = getattr(function, "__self__", function)
         guards = Guards()
         guards.add(function)
@@ -172,7 +175,10 @@ class Compiled:
         free = compiled.finish([x for x in guards.tensors_by_name() if id(x) not in of_modules])
         guards.release(free)
         self._entries.insert(0, entry)
-        del self._entries[self.size :]
+        if len(self._entries) > self.size:
+            del self._entries[self.size :]
+            setting = "recompile_limit=..."
+            self._recaptures.dropped(self._name, self.size, setting, before, key)
         return compiled, free
 
     @property

@@ -31,6 +31,7 @@ from ..graph.ir import Program
 from ..graph.job_summary import JobSummary
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
+from ..graph.recaptures import Recaptures
 from ..graph.setting_checks import integer
 from ..graph.stored_layouts import StoredLayouts
 from ..graph.unsupported import GRAPH, PROXIES, missing_attribute
@@ -104,6 +105,7 @@ class Graph:
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
         self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
         self._numbers: list[Setting] = []  # theirs
+        self._recaptures = Recaptures()
         self._zero = Zero(None)
         self._stored = StoredLayouts()
         self._steps = 0  # how many calls have trained
@@ -201,8 +203,7 @@ class Graph:
         compiled = self._find(args, kwargs, inputs)
         if world().planned:
             return compiled.arrange(compiled.blank_outputs())
-        if compiled.program.input_assigns:
-            check_changed(self.name, compiled.program, inputs)
+        check_changed(self.name, compiled.program, inputs)
         last = [self._count_step] if self._optimizers else []
         run: Callable[..., list[Tensor]] = compiled.executable.run
         if provenance.state.on:
@@ -253,8 +254,8 @@ class Graph:
                 found = copy_context().run(
                     compile_graph, build, given, metas, state, self.config, self._zero, self._stored
                 )
-            if key not in self._compiled and len(self._compiled) >= self.max_compiled:
-                self._compiled.popitem(last=False)
+            if key not in self._compiled:
+                self._recaptures.make_room(self.name, self._compiled, self.max_compiled, key)
             self._compiled[key] = found
         self._compiled.move_to_end(key)
         return found

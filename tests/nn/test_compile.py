@@ -4,6 +4,7 @@ import copy
 import gc
 import inspect
 import threading
+import warnings
 import weakref
 from collections import namedtuple
 
@@ -652,6 +653,45 @@ def test_the_latest_programs_are_kept(world):
     for size in (1, 2, 1, 3, 1, 2):
         assert function(flow.zeros(size)).tolist() == [1] * size
     assert calls == [(1,), (2,), (3,), (2,)]
+
+
+def test_captures_in_most_calls_are_a_warning(world):
+    scale = flow.compile(lambda x, factor: x * factor, recompile_limit=3)
+    calls = iter(range(100))
+
+    def repeat(call, count):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(count):
+                call(next(calls))
+
+    repeat(lambda n: scale(flow.ones(2), n / 8), 12)
+    with pytest.warns(flow.RecaptureWarning, match=r"13 times, .* '1.375' is '1.5'.* flow.tensor"):
+        scale(flow.ones(2), 1.5)
+    repeat(lambda n: scale(flow.ones(2), n / 8), 12)  # only once
+    repeat(lambda n: scale(flow.ones(2), flow.tensor(n / 8)), 20)
+
+    rows = flow.compile(lambda x: x + 1)
+    repeat(lambda n: rows(flow.ones(n)), 19)
+    with pytest.warns(flow.RecaptureWarning, match=r"20 times, .*float32\[99\] cpu, at .*pad inp"):
+        rows(flow.ones(99))
+
+    numbers = [0]
+    closure = flow.compile(lambda x: x + numbers[0], recompile_limit=1)
+
+    def change(n):
+        numbers[0] = n
+        closure(flow.ones(2))
+
+    repeat(change, 10)
+    with pytest.warns(flow.RecaptureWarning, match="11 times, .* names outside of it refer to"):
+        change(-1)
+
+    graph = nn.Graph.trace(lambda x: x + 1)
+    calls = iter(range(100))
+    repeat(lambda n: graph(flow.ones(n)), 19)
+    with pytest.warns(flow.RecaptureWarning, match="20 times, .*with_dynamic_input_shape"):
+        graph(flow.ones(99))
 
 
 def test_inside_other_programs(world):
