@@ -752,6 +752,7 @@ from .engine.values import (
 )
 from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
+from .graph.recaptures import RecaptureWarning as RecaptureWarning
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
@@ -827,6 +828,7 @@ __all__ = [
     "OnefoldError",
     "OutOfMemoryError",
     "PipelineWarning",
+    "RecaptureWarning",
     "ShortTensor",
     "Size",
     "Tensor",
