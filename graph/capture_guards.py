@@ -6,6 +6,7 @@ long as they are the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -17,6 +18,7 @@ from ..engine.tensor import Tensor
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
+_HELD = (Tensor, list, tuple, dict)
 _MISSING = object()
 # Names in code that reads attributes whose names are not in the code.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
@@ -57,7 +59,7 @@ class Guards:
             self.add(value)
 
     def _add_function(self, function: FunctionType) -> None:
-        if (function.__module__ or "").partition(".")[0] in _PACKAGES:
+        if _is_package(function.__module__ or ""):
             self.add(getattr(function, "__wrapped__", None))
             return
         names = set(_names_in(function.__code__))
@@ -68,10 +70,23 @@ class Guards:
             self.add(value)
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
-            if not isinstance(value, _FIXED):
+            if isinstance(value, (ModuleType, type)):
+                self._add_members(value, names)
+            elif not isinstance(value, _FIXED):
                 self._names.append((function.__globals__, name, value))
                 self.add(value)
         self._add_all((function.__defaults__, function.__kwdefaults__))
+
+    def _add_members(self, owner: ModuleType | type, names: set[str]) -> None:
+        """What a user's module or class has under these names."""
+        for table in _tables(owner):
+            for name in sorted(names & table.keys()):
+                value = table[name]
+                if isinstance(value, (*_PLAIN, *_HELD)):
+                    self._names.append((table, name, value))
+                    self.add(value)
+                elif isinstance(value, FunctionType) and isinstance(owner, ModuleType):
+                    self.add(value)
 
     def add_method(self, kind: type, name: str = "forward") -> None:
         """Follow a method of a class, and those that it calls by name."""
@@ -98,6 +113,30 @@ class Guards:
         for name, value in before.items():
             if not name.startswith("_") and (every or name in self._words):
                 self._names.append((attributes, name, value))
+                if name in self._words:
+                    self._add_held(value)
+
+    def add_class(self, kind: type) -> None:
+        """The numbers, tensors and containers that are attributes of an object's class."""
+        for table in _tables(kind):
+            found = {name: x for name, x in table.items() if isinstance(x, (*_PLAIN, *_HELD))}
+            self.add_attributes(table, found)
+
+    def _add_held(self, value: object) -> None:
+        """Follow an attribute that is a container or an object, as it is after the capture."""
+        if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
+            return
+        if isinstance(value, (list, tuple, dict)):
+            self._seen[id(value)] = value
+            items = tuple(_items(value))
+            self._items.append((value, items))
+            for item in items:
+                self._add_held(item)
+        elif not callable(value) and not _is_package(type(value).__module__):
+            self._seen[id(value)] = value
+            attributes = getattr(value, "__dict__", {})
+            self.add_attributes(attributes, dict(attributes))
+            self.add_class(type(value))
 
     def tensors_by_name(self) -> list[Tensor]:
         """The tensors that names refer to."""
@@ -154,6 +193,23 @@ class _Released:
         if not isinstance(first, Tensor) or any(other is not first for other in others):
             return None
         return first if _kind(first) == self._kind else None
+
+
+def _is_package(module: str) -> bool:
+    return module.partition(".")[0] in _PACKAGES
+
+
+def _tables(owner: ModuleType | type) -> list[Mapping[str, object]]:
+    """Where a user's module, or a class and its bases, have their members."""
+    if isinstance(owner, type):
+        return [vars(kind) for kind in owner.__mro__ if not _is_fixed(kind.__module__)]
+    return [] if _is_fixed(owner.__name__) else [vars(owner)]
+
+
+def _is_fixed(module: str) -> bool:
+    """Whether nothing in a module changes: it is of a package, or comes with Python."""
+    first = module.partition(".")[0]
+    return first in _PACKAGES or first in sys.stdlib_module_names
 
 
 def _kind(tensor: Tensor) -> tuple[Meta, bool, bool]:

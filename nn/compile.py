@@ -168,6 +168,7 @@ class Compiled:
             guards.add_method(type(module))
         for each, before in [*objects, *compiled.modules]:
             guards.add_attributes(vars(each), before)
+            guards.add_class(type(each))
         guards.drop_changed()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, guards, [*tops, *called])

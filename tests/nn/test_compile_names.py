@@ -1,0 +1,85 @@
+"""What a compiled function finds behind names: changes between calls count as in eager mode."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import onefold as flow
+from onefold import nn
+
+settings = ModuleType("settings")  # a module of the user's
+settings.scale, settings.table = 1.0, {"shift": 1.0}
+
+
+def shifted(x):
+    return x + settings.table["shift"]
+
+
+settings.shifted = shifted
+
+
+class Options:
+    scale = 1.0
+
+
+class Net(nn.Module):
+    offset = 0.0
+
+    def __init__(self):
+        super().__init__()
+        self.config = {"scale": 1.0, "on": True, "nested": [1.0, {"power": 2}]}
+        self.tensors = [flow.ones(3), flow.ones(3)]
+        self.options = SimpleNamespace(scale=1.0, inner=SimpleNamespace(shift=0.0))
+
+    def forward(self, x):
+        y = x * self.config["scale"] ** self.config["nested"][1]["power"] + self.tensors[0]
+        if self.config["on"]:
+            y = y * self.tensors[1]
+        y = y * self.options.scale + self.options.inner.shift
+        return settings.shifted(y * settings.scale * Options.scale + self.offset)
+
+
+CHANGES = {
+    "a number in a dict": lambda net: net.config.update(scale=3.0),
+    "a branch": lambda net: net.config.update(on=False),
+    "deep in containers": lambda net: net.config["nested"][1].update(power=3),
+    "a tensor in a list": lambda net: net.tensors.__setitem__(0, flow.ones(3) * 5),
+    "a tensor in place": lambda net: net.tensors[1].mul_(4),
+    "an object's attribute": lambda net: setattr(net.options, "scale", 2.0),
+    "an object in an object": lambda net: setattr(net.options.inner, "shift", 2.0),
+    "another object": lambda net: setattr(net, "options", SimpleNamespace(**vars(net.options))),
+    "an attribute of the class": lambda net: setattr(Net, "offset", Net.offset + 1),
+    "an attribute of another class": lambda net: setattr(Options, "scale", Options.scale + 1),
+    "a module's number": lambda net: setattr(settings, "scale", settings.scale + 1),
+    "what a module's function reads": lambda net: settings.table.update(shift=5.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("of_module", [True, False])
+def test_changes_between_calls(change, of_module, world):
+    net = Net()
+    net.config["scale"] = 2.0
+    compiled = flow.compile(net) if of_module else flow.compile(lambda x: net(x) * 2)
+    factor = 1 if of_module else 2
+    x = flow.arange(3).float()
+    for _ in range(2):
+        assert compiled(x).tolist() == (net(x) * factor).tolist()
+    CHANGES[change](net)
+    for _ in range(2):
+        assert compiled(x).tolist() == (net(x) * factor).tolist()
+
+
+def test_what_is_not_read_may_change(world):
+    net = Net()
+    net.history = []
+    compiled = flow.compile(net)
+    x = flow.ones(3)
+    first = compiled(x).tolist()
+    program = compiled._compiled.program
+    net.history.append(1)
+    net.other = 3
+    sys.modules[__name__].unread = 4
+    assert compiled(x).tolist() == first
+    assert compiled._compiled.program is program
