@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+import torch
+
+from ..engine.global_mode import mode_now
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
@@ -20,8 +23,11 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 def structure(modules: Iterable[Module]) -> tuple[object, ...]:
-    """A key of modes, settings, hooks, submodules, parameters and buffers."""
-    return tuple([_of(module) for module in modules])
+    """A key of modes, settings, hooks, submodules, parameters and buffers.
+
+    It begins with the dtype and layout of new tensors, which are the same for all modules.
+    """
+    return torch.get_default_dtype(), mode_now(), *[_of(module) for module in modules]
 
 
 def _of(module: Module) -> tuple[object, ...]:

@@ -65,3 +65,25 @@ def test_training_goes_on_as_in_eager(change, world):
     eager, graph = train_both(CHANGES[change]())
     for ours, theirs in zip(graph, eager, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_new_tensors_are_made_as_eager_makes_them_now(world):
+    graph = nn.Graph.trace(lambda x: x + flow.ones(2))
+    x = flow.ones(2)
+    assert graph(x).dtype is flow.float32
+    flow.set_default_dtype(flow.float64)
+    try:
+        assert graph(x).dtype is flow.float64
+    finally:
+        flow.set_default_dtype(flow.float32)
+    assert graph(x).dtype is flow.float32
+
+    ranks, broadcast = flow.placement("cpu", [0, 1]), flow.sbp.broadcast
+    y = x.to_global(ranks, broadcast)
+    made = nn.Graph.trace(lambda x: flow.cat([x, flow.zeros(2)]))
+    with flow.utils.global_view.global_mode(True, placement=ranks, sbp=broadcast):
+        assert made(y).tolist() == [1, 1, 0, 0]
+    with pytest.raises(flow.errors.MixedTensorsError):
+        made(y)
+    with flow.utils.global_view.global_mode(True, placement=ranks, sbp=broadcast):
+        assert made(y).tolist() == [1, 1, 0, 0]
