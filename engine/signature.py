@@ -107,26 +107,46 @@ def partials(num_inputs: int, linear: str, num_outputs: int = 1) -> tuple[Signat
 
 @lru_cache(maxsize=4096)
 def pointwise(
-    shapes: tuple[tuple[int, ...], ...], linear: str = "", num_outputs: int = 1
+    shapes: tuple[tuple[int, ...], ...],
+    linear: str = "",
+    num_outputs: int = 1,
+    ones: frozenset[int] = frozenset(),
 ) -> tuple[Signature, ...]:
     """The signatures of an elementwise op on broadcasting inputs of these shapes.
 
-    Each output dim can be split; an input that lacks the dim, or has size 1 there, is broadcast.
+    Each output dim can be split; an input that lacks the dim, or stretches there, is broadcast. Of
+    the dims of size 1 those of `ones` are, which are counted from the end.
     """
     ndim = max(map(len, shapes), default=0)
     found: list[Signature] = []
     for dim in range(ndim):
-        sizes = [shape[dim - ndim] if len(shape) >= ndim - dim else 1 for shape in shapes]
-        if max(sizes) == 1 and 0 not in sizes:
+        places = [dim - ndim + len(shape) for shape in shapes]
+        sizes = [shape[at] if at >= 0 else 1 for at, shape in zip(places, shapes, strict=True)]
+        stretches = any(size != 1 for size in sizes)
+        if not stretches and dim - ndim not in ones:
             continue
         ins = tuple(
-            broadcast if size == 1 else split(dim - ndim + len(shape))
-            for size, shape in zip(sizes, shapes, strict=True)
+            broadcast if at < 0 or (size == 1 and stretches) else split(at)
+            for at, size in zip(places, sizes, strict=True)
         )
         found.append(Signature(ins, (split(dim),) * num_outputs))
     return (*found, *partials(len(shapes), linear, num_outputs))
 
 
 def pointwise_of(metas: Iterable[Meta], linear: str = "", num_outputs: int = 1) -> Rule:
-    """`pointwise` for inputs of these metas."""
-    return pointwise(tuple(tuple(meta.shape) for meta in metas), linear, num_outputs)
+    """`pointwise` for inputs of these metas.
+
+    A dim of size 1 stays split where it is, as of a batch of one sample. No other is split, since
+    one rank would do all of the work.
+    """
+    inputs = list(metas)
+    shapes = tuple([tuple(meta.shape) for meta in inputs])
+    ones = frozenset(
+        [
+            sbp.dim - meta.ndim
+            for meta in inputs
+            for sbp in meta.nd_sbp
+            if sbp.kind == "S" and meta.shape[sbp.dim] == 1
+        ]
+    )
+    return pointwise(shapes, linear, num_outputs, ones)

@@ -153,7 +153,11 @@ class TorchOp(Op):
         shapes = tuple([None if meta is None else tuple(meta.shape) for meta in metas])
         dtypes = tuple([None if meta is None else meta.dtype for meta in metas])
         present = [meta is not None for meta in metas]
-        return [group.signature(present) for group in self.groups(shapes, dtypes, arguments)]
+        return [
+            group.signature(present)
+            for group in self.groups(shapes, dtypes, arguments)
+            if any(_shares(meta, dim) for meta, dim in zip(metas, group.inputs, strict=True))
+        ]
 
     def vjp(self, needs: Needs, dy: object, y: object, *args: Arg) -> Gradients:
         *tensors, arguments = args
@@ -162,6 +166,11 @@ class TorchOp(Op):
         found = gradient_of(self, wanted).call((*dys, *tensors), arguments)
         made = dict(zip(wanted, found, strict=True))
         return [made.get(i) for i in range(len(needs))]
+
+
+def _shares(x: Meta | None, dim: int | None) -> bool:
+    """Whether ranks can share the dim; one of size 1 only stays split where it is, see `signature`."""
+    return x is not None and dim is not None and (x.shape[dim] != 1 or split(dim) in x.nd_sbp)
 
 
 def _empty(outputs: Sequence[tuple[Shape, torch.dtype]], tensors: Given) -> torch.Tensor | Outputs:
@@ -317,12 +326,12 @@ class TorchFunction(TorchOp):
             core = 0
             while core < len(shape) and len(shape) - 1 - core in whole:
                 core += 1
-            batch = [dim for dim, size in enumerate(shape) if dim not in whole and size != 1]
+            batch = [dim for dim in range(len(shape)) if dim not in whole]
             places.append({len(shape) - core - dim: dim for dim in batch})
         mark = next(size for size in _UNUSUAL if all(size not in shape for shape in shapes))
         found = []
         for aligned in sorted(set().union(*places)):
-            dims = tuple([place.get(aligned) for place in places])
+            dims = _not_stretched(shapes, [place.get(aligned) for place in places])
             blank = [
                 torch.empty(
                     [mark if i == dim else size for i, size in enumerate(shape)],
@@ -337,6 +346,14 @@ class TorchFunction(TorchOp):
             if all(shape.count(mark) == 1 for shape in outputs):
                 found.append(Group(dims, tuple([shape.index(mark) for shape in outputs])))
         return found
+
+
+def _not_stretched(shapes: Sequence[Shape], dims: Sequence[int | None]) -> tuple[int | None, ...]:
+    """The aligned dims without those of size 1, unless all are of size 1."""
+    sizes = [1 if dim is None else shape[dim] for shape, dim in zip(shapes, dims, strict=True)]
+    if all(size == 1 for size in sizes):
+        return tuple(dims)
+    return tuple([None if size == 1 else dim for size, dim in zip(sizes, dims, strict=True)])
 
 
 def _called(function: Kernel, tensors: Given, arguments: Arguments) -> Outputs:

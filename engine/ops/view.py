@@ -100,6 +100,22 @@ def carried(axis: Axis, seen: Shape, before: Shape, after: Shape) -> list[tuple[
     return pairs
 
 
+def _ones(x: Meta, before: Shape, after: Shape) -> list[tuple[int, int]]:
+    """The pairs of dims (in, out) of size 1 of which the one is split: one rank has all elements.
+
+    Where there are several, the second is where the first was, if possible.
+    """
+    split_dims = {sbp.dim for sbp in x.nd_sbp if sbp.kind == "S" and before[sbp.dim] == 1}
+    places = [dim for dim, size in enumerate(after) if size == 1]
+    if not places or 0 in before:
+        return []
+    pairs = []
+    for i in sorted(split_dims):
+        ahead = prod(before[:i])
+        pairs.append((i, min(places, key=lambda j: (prod(after[:j]) != ahead, abs(j - i)))))
+    return pairs
+
+
 class NewShape(tuple[int, ...]):
     """The sizes, given one by one or as one sequence."""
 
@@ -135,7 +151,8 @@ class View(Rearrangement[NewShape]):
 
     def rule(self, axis: Axis, x: Meta, attrs: NewShape) -> Rule:
         before = axis.whole[0] if axis.whole else tuple(x.shape)
-        pairs = carried(axis, tuple(x.shape), before, _resolved(before, attrs))
+        after = _resolved(before, attrs)
+        pairs = carried(axis, tuple(x.shape), before, after) + _ones(x, before, after)
         return [*follows(pairs), *passes([x])]
 
     def bind(self, local: Local, attrs: NewShape) -> Kernel:
