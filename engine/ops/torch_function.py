@@ -169,7 +169,7 @@ class TorchOp(Op):
 
 
 def _shares(x: Meta | None, dim: int | None) -> bool:
-    """Whether ranks can share the dim; one of size 1 only stays split where it is, see `signature`."""
+    """Whether ranks can share the dim; one of size 1 stays split where it is."""
     return x is not None and dim is not None and (x.shape[dim] != 1 or split(dim) in x.nd_sbp)
 
 
