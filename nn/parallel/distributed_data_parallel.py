@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from ...distributed.topology import get_world_size
+from ...engine import interpreter
 from ...engine.autograd_function import Function
 from ...engine.convert import to_global, to_local
 from ...engine.placement import Placement
@@ -16,6 +17,7 @@ from ...engine.sbp import broadcast, split, without_partial
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...graph.pytree import tree_map
+from ..functional_call import functional_call
 from ..module import Module
 from .gradient_reducer import GradientReducer
 
@@ -32,8 +34,9 @@ class DistributedDataParallel(Module):
     then the results are global, and the gradients those of one process with the whole batch. Batch
     norms see the whole batch in both cases, as torch's SyncBatchNorm does.
 
-    Only calls of this object take local inputs. For what one rank does alone, load
-    `module.state_dict()` into a module that is not wrapped.
+    In evaluation without gradients a call with local inputs is this rank's alone, as in torch: it
+    communicates with no other, and may be made by one rank only. Only calls of this object take
+    local inputs: for another use of `module`, load its `state_dict()` into one that is not wrapped.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
     `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
@@ -116,6 +119,10 @@ class DistributedDataParallel(Module):
         self._reducer = GradientReducer(params, self.bucket_bytes_cap)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        if not (self.module.training or interpreter.is_grad_enabled()):
+            held = self._held_for((inputs, kwargs))
+            if held is not None:
+                return functional_call(self.module, held, inputs, kwargs)
         self._reducer.enabled = self.require_backward_grad_sync
         local: list[Tensor] = []
 
@@ -129,6 +136,17 @@ class DistributedDataParallel(Module):
         self._checked = self._checked or bool(local)
         result = self.module(*given[0], **given[1])
         return tree_map(result, self._own_part) if local else result
+
+    def _held_for(self, given: Any) -> dict[str, Tensor] | None:
+        """Local parameters and buffers for local inputs; None where they are not whole here."""
+        tensors: list[Tensor] = []
+        tree_map(given, lambda x: tensors.append(x) or x)  # type: ignore[func-returns-value]
+        if not tensors or any(x.is_global for x in tensors):
+            return None
+        own = [*self.module.named_parameters(), *self.module.named_buffers()]
+        if not all(x.shards and all(sbp.is_broadcast for sbp in x.sbp) for _, x in own):
+            return None
+        return {name: to_local(x) for name, x in own}
 
     def _joined(self, x: Tensor) -> Tensor:
         """The tensor of which a local input is this rank's part."""

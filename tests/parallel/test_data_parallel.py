@@ -397,3 +397,50 @@ def test_every_call_checks_the_parts():
         np.testing.assert_allclose(found, plain.running_mean.numpy(), rtol=1e-6)
     for text in run_ranks(2, _of_sizes, (2, 2), (2, 6)):
         assert "(2, 2)" in text and "(6, 2)" in text
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_one_rank_evaluates_alone(compiled):
+    """As scripts that report on rank 0 do; the value is that of the rank's own batch."""
+
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x, target=None):
+            y = self.net(x)
+            return y if target is None else flow.nn.functional.mse_loss(y, target)
+
+    def program():
+        rank = flow.env.get_rank()
+        inner = WithLoss()
+        model = DistributedDataParallel(flow.compile(inner) if compiled else inner)
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+        there = torch_net()
+        found, expected = [], []
+        for step in range(3):
+            gen = torch.Generator().manual_seed(10 * step + rank)
+            x = torch.randn(4, 4, generator=gen, dtype=torch.float64)
+            mine = flow.from_torch(x)
+            model.train()
+            optimizer.zero_grad()
+            model(mine, flow.zeros(4, 3, dtype=flow.float64)).backward()
+            optimizer.step()
+            if rank != step % 2:  # one after the other, and the last rank alone
+                continue
+            model.eval()
+            state = {k: torch.tensor(v.numpy()) for k, v in inner.net.state_dict().items()}
+            there.load_state_dict(state)
+            there.eval()
+            with flow.no_grad():
+                for _ in range(rank + 1):
+                    loss = model(mine, target=flow.zeros(4, 3, dtype=flow.float64))
+                    found += [loss.item(), model(mine).sum().item()]
+            for _ in range(rank + 1):
+                y = there(x)
+                expected += [(y**2).mean().item(), y.sum().item()]
+        assert all(param.is_global for param in model.parameters())
+        return np.allclose(found, expected, rtol=1e-9)
+
+    assert run_ranks(2, program) == [True, True]
