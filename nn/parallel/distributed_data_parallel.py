@@ -140,7 +140,12 @@ class DistributedDataParallel(Module):
     def _held_for(self, given: Any) -> dict[str, Tensor] | None:
         """Local parameters and buffers for local inputs; None where they are not whole here."""
         tensors: list[Tensor] = []
-        tree_map(given, lambda x: tensors.append(x) or x)  # type: ignore[func-returns-value]
+
+        def read(x: Tensor) -> Tensor:
+            tensors.append(x)
+            return x
+
+        tree_map(given, read)
         if not tensors or any(x.is_global for x in tensors):
             return None
         own = [*self.module.named_parameters(), *self.module.named_buffers()]
