@@ -14,14 +14,15 @@ if TYPE_CHECKING:
         custom_op as custom_op,
         data as data,
         dtensor as dtensor,
+        flop_counter as flop_counter,
         global_view as global_view,
         tensor as tensor,
     )
 
 ON_DEMAND = tuple(
     """
-    _pytree benchmark checkpoint custom_op data dlpack dtensor global_view hooks model_zoo tensor
-    tensorboard
+    _pytree benchmark checkpoint custom_op data dlpack dtensor flop_counter global_view hooks
+    model_zoo tensor tensorboard
     """.split()
 )
 

@@ -104,7 +104,8 @@ class Convolution(Op):
         return local.bind(kernels.convolution, *attrs[:5], held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        return 2.0 * outputs[0].numel * prod(required(inputs[1]).shape[1:])
+        x, w = map(required, inputs[:2])
+        return _flops(x, w, outputs[0])
 
     def vjp(
         self,
@@ -134,6 +135,17 @@ def _check_channels(x: Shape, w: Shape, attrs: ConvolutionAttributes) -> None:
             f"channels, but got {x[1]} channels instead. Channels are dim 1 of a batch (dim 0 of a "
             f"single input): give an input with {wanted}, or make the layer with in_channels={x[1]}"
         )
+
+
+def _flops(x: Meta, w: Meta, y: Meta) -> float:
+    """Of a convolution from x to y, or of its weight's gradient.
+
+    Each element of y meets the whole kernel, or each of x where it is transposed: dim 0 of the
+    weight has the channels of x then. Where both have as many, the transposed one makes y larger.
+    """
+    same = x.shape[1] == y.shape[1]
+    transposed = y.numel > x.numel if same else w.shape[0] == x.shape[1]
+    return 2.0 * (x if transposed else y).numel * prod(w.shape[1:])
 
 
 def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -193,7 +205,8 @@ class ConvolutionWeightGrad(Op):
         return local.bind(kernels.convolution_weight_grad, local.output_shape(), *sizes[:5], held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        return 2.0 * required(inputs[0]).numel * prod(outputs[0].shape[1:])
+        dy, x = map(required, inputs[:2])
+        return _flops(x, outputs[0], dy)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, g: Tensor, x: Tensor, attrs: WeightGradAttributes
