@@ -10,27 +10,42 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import (
+    DistBackendError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    ReduceOp,
+    default_pg_timeout,
+)
 
 from . import comm
+from .distributed.topology import get_local_rank
 from .distributed.world import forget_world, world
 from .env import MASTER_ADDR, MASTER_PORT, RANK, STORE, TIMEOUT, WORLD_SIZE
 from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
 __all__ = [
+    "DistBackendError",
+    "DistError",
+    "DistNetworkError",
+    "DistStoreError",
     "GroupMember",
     "ProcessGroup",
     "ReduceOp",
+    "default_pg_timeout",
     "destroy_process_group",
     "get_backend",
     "get_global_rank",
     "get_group_rank",
+    "get_node_local_rank",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
     "group",
     "init_process_group",
     "is_available",
+    "is_backend_available",
     "is_gloo_available",
     "is_initialized",
     "is_mpi_available",
@@ -190,6 +205,16 @@ def is_nccl_available() -> bool:
 def is_mpi_available() -> bool:
     """False."""
     return False
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether torch has the back end of this name, such as "gloo"."""
+    return torch.distributed.is_backend_available(backend)
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """The number of this process on its machine; the fallback changes nothing."""
+    return get_local_rank()
 
 
 def is_torchelastic_launched() -> bool:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 OFFERED: Mapping[str, str] = {
     **dict.fromkeys(
-        """GroupMember ProcessGroup ReduceOp destroy_process_group get_backend get_global_rank
-        get_group_rank get_process_group_ranks get_rank get_world_size group init_process_group
-        is_available is_gloo_available is_initialized is_mpi_available is_nccl_available
-        is_torchelastic_launched monitored_barrier new_group
+        """DistBackendError DistError DistNetworkError DistStoreError GroupMember ProcessGroup
+        ReduceOp default_pg_timeout destroy_process_group get_backend get_global_rank get_group_rank
+        get_node_local_rank get_process_group_ranks get_rank get_world_size group
+        init_process_group is_available is_backend_available is_gloo_available
+        is_initialized is_mpi_available is_nccl_available is_torchelastic_launched
+        monitored_barrier new_group
         """.split(),
         "process_groups",
     ),

@@ -92,3 +92,28 @@ def test_trees_have_tensors_as_leaves():
     tree_map = flow.utils._pytree.tree_map
     found = tree_map(lambda x: x + 1, {"a": [flow.ones(2), 3], "b": (flow.zeros(1),)})
     assert found["a"][1] == 4 and found["b"][0].tolist() == [1.0]
+
+
+def test_algorithms_of_attention():
+    """Programs may name them; all compute the same."""
+    for lib in (torch, flow):
+        backend, kernel = lib.nn.attention.SDPBackend, lib.nn.attention.sdpa_kernel
+        with kernel([backend.MATH, backend.FLASH_ATTENTION], set_priority=True):
+            x = lib.ones(1, 2, 3, 4)
+            assert lib.nn.functional.scaled_dot_product_attention(x, x, x).sum().item() == 24
+        with kernel(backend.MATH):
+            pass
+    with (
+        pytest.raises(TypeError, match="list of SDPBackend"),
+        flow.nn.attention.sdpa_kernel("math"),
+    ):
+        pass
+    with pytest.raises(ValueError, match="at least one"), flow.nn.attention.sdpa_kernel([]):
+        pass
+
+
+def test_back_ends_of_processes():
+    for lib in (torch, flow):
+        assert lib.distributed.is_backend_available("gloo")
+        assert not lib.distributed.is_backend_available("none")
+    assert flow.distributed.get_node_local_rank() == 0

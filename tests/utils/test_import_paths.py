@@ -37,7 +37,6 @@ from onefold.compiler import disable, is_compiling
 from onefold.version import cuda, hip
 from onefold.autograd.profiler import profile, record_function
 from onefold.hub import download_url_to_file, get_dir, load_state_dict_from_url, set_dir
-from onefold.nn.attention import SDPBackend, sdpa_kernel
 from onefold.optim.optimizer import Optimizer, ParamsT, required
 from onefold.serialization import add_safe_globals, load, safe_globals, save
 from onefold.types import Device, Number
@@ -53,7 +52,9 @@ from onefold.cuda.amp.grad_scaler import GradScaler
 from onefold.accelerator import current_accelerator, is_available
 from onefold.autograd.graph import save_on_cpu
 from onefold.cuda.profiler import start, stop
+from onefold.distributed import DistBackendError, get_node_local_rank, is_backend_available
 from onefold.linalg import LinAlgError
+from onefold.nn.attention import SDPBackend, sdpa_kernel
 from onefold.nn.init import _calculate_correct_fan, _calculate_fan_in_and_fan_out
 from onefold.nn.modules import Module, Sequential
 from onefold.nn.modules.batchnorm import BatchNorm2d, _BatchNorm, _NormBase
