@@ -61,7 +61,6 @@ from . import (
     boxing as boxing,
     checkpoint as checkpoint,
     comm as comm,
-    compiler,
     compiler as compiler,
     cuda as cuda,
     dense_buffers,

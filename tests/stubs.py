@@ -444,6 +444,7 @@ def root_stub():
     on_demand = [
         f"from . import {module}" + f" as {name}" * (name == module)
         for name, module in modules.items()
+        if name == module or module not in modules
     ]
     # A stub exports no import by another name that is not in `__all__`.
     renamed = [f"{name} = {module}" for name, module in modules.items() if name != module]
