@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from torch.nn.attention import SDPBackend
 
+from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.unsupported import missing_attribute
 from .unsupported_names import ATTENTION
 
@@ -24,12 +25,22 @@ def sdpa_kernel(
 ) -> Iterator[None]:
     """Changes nothing: every algorithm of attention gives the same values, but for rounding.
 
+    Raises OnefoldTypeError for anything but members of SDPBackend, OnefoldValueError for none.
+
     >>> import onefold as flow
     >>> with flow.nn.attention.sdpa_kernel(flow.nn.attention.SDPBackend.MATH):
     ...     q = flow.ones(1, 2, 3, 4)
     ...     flow.nn.functional.scaled_dot_product_attention(q, q, q).shape
     torch.Size([1, 2, 3, 4])
     """
+    given = [backends] if isinstance(backends, SDPBackend) else list(backends)
+    if any(not isinstance(each, SDPBackend) for each in given):
+        raise OnefoldTypeError(
+            "sdpa_kernel: backends must be an instance of SDPBackend or a list of SDPBackend, but "
+            f"got {backends!r}"
+        )
+    if not given:
+        raise OnefoldValueError("sdpa_kernel: at least one backend must be given")
     yield
 
 
