@@ -52,7 +52,7 @@ _MAX_SPAN = 1 << 26  # bytes that are read at once, with what lies between the w
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a file: dtype, shape, and the offset of its first byte behind the header."""
+    """A tensor of a file: dtype, shape, and the offset of its first byte after the header."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -223,7 +223,7 @@ def runs(shape: Sequence[int], box: Box) -> Iterator[tuple[int, int]]:
         return
     dim = len(shape)
     length = stride = 1
-    while dim and length == stride:  # the dims behind are whole
+    while dim and length == stride:  # the later dims are whole
         dim -= 1
         length *= size[dim]
         stride *= shape[dim]

@@ -2,7 +2,7 @@
 
 In a capture collectives neither compare nor count what the ranks do, so that a capture that fails
 on one rank leaves nothing behind. Replays wait for other ranks where torch's own works do not see
-it. So the watch asks an event behind each of them, and ends the process when that is overdue.
+it. So the watch asks an event after each of them, and ends the process when that is overdue.
 """
 
 from __future__ import annotations

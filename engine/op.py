@@ -160,7 +160,7 @@ class Op:
     saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
     # Whether vjp needs the output; of several outputs, those that it needs.
     saves_output: bool | tuple[int, ...] = False
-    # The entry of the op that gives the first output in a lower precision too, behind it.
+    # The entry of the op that gives the first output in a lower precision too, after it.
     with_low_copy: Function | None = None
     one_gradient: bool = False  # whether of several outputs only the first can have a gradient
     differentiable: bool = True

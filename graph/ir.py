@@ -185,7 +185,7 @@ class Clipping:
     """A call of `clip_grad_norm_` inside build(), which becomes a step before the updates.
 
     With micro-batches and a scaled loss only there are the gradients that eager has. The norm of
-    each is an output of the program, behind those that build() returned.
+    each is an output of the program, after those that build() returned.
     """
 
     params: tuple[Tensor, ...]

@@ -36,7 +36,7 @@ def distribute_clone(x: Blob, name: str | None = None) -> list[Blob]:
 
 
 def distribute_concat(xs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
-    """The blobs of the devices, one behind the other."""
+    """The blobs of the devices, one after the other."""
     return each(cat, _one_each("distribute_concat", xs), axis)
 
 
@@ -53,7 +53,7 @@ def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
 
 
 def distribute_map(xs: Blob | Sequence[Blob], f: Callable[..., Blob], axis: int = 0) -> Blob:
-    """What `f` gives for each device's part of the blobs, on that device, one behind the other."""
+    """What `f` gives for each device's part of the blobs, on that device, one after the other."""
     given = [xs] if isinstance(xs, Blob) else list(xs)
     parts = [distribute_split(x, axis) for x in given]
     found = []

@@ -29,7 +29,7 @@ class Blob:
     """A value of a job.
 
     In the consistent view it is one global tensor. In the mirrored view there is one for each
-    device, and behind `unpack` one for each piece; an op then runs on each of them, and `shape` is
+    device, and after `unpack` one for each piece; an op then runs on each of them, and `shape` is
     that of one. `variable` says that it is a variable, which every part of an op takes whole;
     `whole` that it has all rows of the batch: it is fed to the job, or packed.
     """

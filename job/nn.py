@@ -54,10 +54,10 @@ def pads(
     strides: Sequence[int],
     dilation: Sequence[int] = (1, 1),
 ) -> list[tuple[int, int]]:
-    """What is added before and behind height and width.
+    """What is added before and after height and width.
 
     "VALID" adds nothing; "SAME", which is "SAME_LOWER", as much as makes outputs of size / stride,
-    an odd rest before; "SAME_UPPER" has it behind. Or a pair for each dim.
+    an odd rest before; "SAME_UPPER" has it after. Or a pair for each dim.
 
     >>> pads("conv2d", "SAME", (28, 28), (5, 4), (1, 1))
     [(2, 2), (2, 1)]
@@ -87,7 +87,7 @@ def pads(
 def _padded(
     x: Tensor, around: list[tuple[int, int]], value: float
 ) -> tuple[Tensor, tuple[int, int]]:
-    """The tensor with what is unequal before and behind added, and the equal rest for the op."""
+    """The tensor with what is unequal before and after added, and the equal rest for the op."""
     (top, bottom), (left, right) = around
     if top == bottom and left == right:
         return x, (top, left)

@@ -57,7 +57,7 @@ class Result:
         return [whole[slices_of(self.layout.box(i))] for i in range(place.num_ranks)]
 
     def ndarray(self) -> np.ndarray:
-        """One array: the whole, or the arrays of all devices one behind the other."""
+        """One array: the whole, or the arrays of all devices one after the other."""
         return _combined([_combined(pieces) for pieces in self._by_device().values()])
 
     ndarray_list = numpy_list

@@ -89,7 +89,7 @@ def PiecewiseScalingScheduler(  # noqa: N802 (the name that programs use)
     scale: float | Sequence[float],
     warmup: Warmup | None = None,
 ) -> Schedule:
-    """`base_lr` up to the first boundary, and `base_lr * scale[i]` behind `boundaries[i]`."""
+    """`base_lr` up to the first boundary, and `base_lr * scale[i]` after `boundaries[i]`."""
     given = list(scale) if isinstance(scale, Sequence) else [scale]
     _check_pieces("PiecewiseScalingScheduler", boundaries, given, "scales", len(boundaries))
     scales = [1.0, *given]

@@ -71,12 +71,12 @@ def concat(
     name: str | None = None,
     values: Sequence[Blob] | None = None,
 ) -> Blob:
-    """Blobs one behind the other along a dim."""
+    """Blobs one after the other along a dim."""
     return each(cat, list(inputs or values or ()), axis)
 
 
 def stack(inputs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
-    """Blobs one behind the other along a new dim."""
+    """Blobs one after the other along a new dim."""
     return each(stack_op, list(inputs), axis)
 
 

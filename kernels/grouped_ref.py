@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def _groups(ends: Tensor, rows: int) -> list[slice]:
-    """The rows of each group. Ends that fall, or are behind the last row, give fewer rows."""
+    """The rows of each group. Ends that fall, or lie after the last row, give fewer rows."""
     found, low = [], 0
     for end in ends.tolist():
         high = min(max(int(end), low), rows)
@@ -19,7 +19,7 @@ def _groups(ends: Tensor, rows: int) -> list[slice]:
 def grouped_rows(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
     """The rows of each group of a (m, k) times its matrix in b (groups, k, n): (m, n).
 
-    `ends` (groups) are the rows behind each group. Rows behind the last one give zeros.
+    `ends` (groups) are the rows after each group. Rows after the last one give zeros.
     """
     y = a.new_zeros(a.shape[0], b.shape[2])
     for rows, matrix in zip(_groups(ends, a.shape[0]), b, strict=True):

@@ -44,7 +44,7 @@ class NormChain:
     """
 
     norm: Norm
-    arguments: tuple[object, ...]  # behind its first: `At` for a tensor; else as they are
+    arguments: tuple[object, ...]  # after its first: `At` for a tensor; else as they are
     before: Chain | None = None
     after: Chain | None = None
     keeps_result: bool = False
@@ -62,7 +62,7 @@ class NormChain:
         return tensors[:first], tensors[first : first + own], tensors[first + own :]
 
     def filled(self, tensors: tuple[Tensor, ...]) -> list[object]:
-        """The norm's arguments behind its first."""
+        """The norm's arguments after its first."""
         return [tensors[a.number] if type(a) is At else a for a in self.arguments]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-Pads = Sequence[tuple[int, int]]  # per dim: how many elements in front and behind
+Pads = Sequence[tuple[int, int]]  # per dim: how many elements before and after
 
 
 def padded_index(size: int, before: int, after: int, mode: str) -> Tensor:
@@ -25,7 +25,7 @@ def padded_index(size: int, before: int, after: int, mode: str) -> Tensor:
 
 
 def pad_constant(x: Tensor, pads: Pads, value: float) -> Tensor:
-    """Each dim with a number in front and behind; negative pads cut elements off."""
+    """Each dim with a number before and after; negative pads cut elements off."""
     return torch.constant_pad_nd(x, [size for both in reversed(pads) for size in both], value)
 
 

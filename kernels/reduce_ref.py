@@ -244,12 +244,12 @@ def first_index_flat(
 
 
 def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
-    """The sum of each element and all before it, or (`back`) behind it, along `dim`."""
+    """The sum of each element and all before it, or (`back`) after it, along `dim`."""
     return x.flip(dim).cumsum(dim).flip(dim) if back else torch.cumsum(x, dim)
 
 
 def cumprod(x: Tensor, dim: int, back: bool) -> Tensor:
-    """The product of each element and all before it, or (`back`) behind it, along `dim`."""
+    """The product of each element and all before it, or (`back`) after it, along `dim`."""
     return x.flip(dim).cumprod(dim).flip(dim) if back else torch.cumprod(x, dim)
 
 

@@ -16,7 +16,7 @@ def rotary(
 
     The tables are (length, pairs) or (batch, length, pairs), of which length is dim `seq_dim` of x
     and batch dim 0. Pairs are neighbors where `interleaved`, else they stand `pairs` apart.
-    Features behind all pairs stay. Computed in float32 at least.
+    Features after all pairs stay. Computed in float32 at least.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     cos, sin = (_fitting(table, x, seq_dim).to(wide) for table in (cos, sin))

@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     Gradients are first multiplied by `scale`, negated to `maximize`, and then `weight_decay` times
     the parameter is added. Where `found_inf`, on the device, is 1 and not 0, nothing changes.
     `copies`, all of one dtype, take the new parameters, too. With `memory`, float64 on the device,
-    the values of the numbers are there in their order, and behind them that of `weight_decay`; a
+    the values of the numbers are there in their order, and after them that of `weight_decay`; a
     captured graph can then be run with others.
     """
 

@@ -142,7 +142,7 @@ def grouped_mm(
 
     `offs` are the ends of the groups: rows of a (M, K) with b (groups, K, N), columns of b with
     a (groups, M, K), and terms of the sum where both are 2-dimensional, which gives (groups, M, N).
-    Two operands of 3 dims are multiplied as `bmm` does. Rows behind the last end become 0. The ends
+    Two operands of 3 dims are multiplied as `bmm` does. Rows after the last end become 0. The ends
     are read on the device: the host does not wait for them. Raises ShapeError for other dims.
     """
     ndims = mat_a.ndim, mat_b.ndim
@@ -200,7 +200,7 @@ def ctc_greedy_decoder(
         fresh = label[:, 1:] != label[:, :-1]
         first = zeros_like(fresh[:, :1]).logical_not()
         kept = kept.logical_and(cat([first, fresh], 1))
-    place = where(kept, kept.to(torch.int64).cumsum(1).sub(1), time)  # behind the end: dropped
+    place = where(kept, kept.to(torch.int64).cumsum(1).sub(1), time)  # after the end: dropped
     labels = zeros_like(cat([label, label[:, :1]], 1)).scatter(1, place, label)
     score = where(within, best, 0.0).sum(1, keepdim=True).neg()
     return labels[:, :time], score

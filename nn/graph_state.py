@@ -16,7 +16,7 @@ from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Group, Optimizer, kept, options_of, set_rate, with_numbers
 from .module import Module
 
-# What an optimizer's state is called behind a parameter's path; other state keeps its own name.
+# What an optimizer's state is called after a parameter's path; other state keeps its own name.
 SUFFIXES = {
     "momentum_buffer": "momentum",
     "exp_avg": "m",

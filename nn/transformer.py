@@ -32,7 +32,7 @@ def _clones(module: Module, count: int) -> ModuleList:
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of a layer, one after the other, and `norm` behind them.
+    """`num_layers` copies of a layer, one after the other, and `norm` after them.
 
     `src` is what the layer takes. A mask is used as it is given: pass `is_causal=True` for one that
     is causal, and attention skips what it hides. There are no nested tensors, so
@@ -80,7 +80,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a layer, one after the other, and `norm` behind them.
+    """`num_layers` copies of a layer, one after the other, and `norm` after them.
 
     `tgt` and `memory` are what the layer takes. A mask is used as it is given: pass
     `tgt_is_causal=True` for one that is causal, and attention skips what it hides.

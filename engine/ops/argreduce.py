@@ -121,8 +121,8 @@ _place = binary(Place())
 class FirstIndex(Op):
     """Where along a dim (None: in the flattened whole) `value` is first found; (x, value) given.
 
-    A part that does not hold the value says so by an index behind every other, so that the least
-    of the parts' answers is the answer.
+    A part that does not hold the value returns an index larger than every other, so that the
+    minimum over the parts is the result.
     """
 
     name = "first_index"

@@ -102,7 +102,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def _register_by_channel(name: str, sizes: str) -> None:
-    """Dropout of whole channels; `sizes` name the dims behind them."""
+    """Dropout of whole channels; `sizes` name the dims after them."""
     most = sizes.count(",") + 3
 
     def call(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

@@ -55,7 +55,7 @@ def _with_new_dims(y: Tensor, places: Sequence[int]) -> Tensor:
 
 def _look_up(y: Tensor, found: Reader) -> Tensor:
     lookups = dict(found.lookups)
-    # From behind, so that the places before stay; a 0-d index removes its dim at once, as an int.
+    # From the end, so that the places before stay; a 0-d index removes its dim at once, as an int.
     for place in sorted(found.scalars, reverse=True):
         y = _select(y, place, found.scalars[place])
         lookups = {p - (p > place): index for p, index in lookups.items()}

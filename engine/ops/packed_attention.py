@@ -165,7 +165,7 @@ def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
     ahead = narrow(begun, 1, 0, count)
     lengths = sub(narrow(starts, 0, 1, count), narrow(starts, 0, 0, count))
     end = sum(mul(ahead, lengths), 1)
-    # Those behind the last sequence are in none: all sequences have begun, and its end too.
+    # Those after the last sequence are in none: all sequences have begun, and its end too.
     return sum(begun, 1), sub(rows, end)
 
 

@@ -16,7 +16,7 @@ from ..tensor import Tensor
 from .data_movement import Mover, Places, follows, passes
 from .result_shapes import COMMON, are_ints
 
-Pads = tuple[tuple[int, int], ...]  # per dim: elements in front and behind
+Pads = tuple[tuple[int, int], ...]  # per dim: elements before and after
 
 MODES = ("constant", "reflect", "replicate", "circular")
 

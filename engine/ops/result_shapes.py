@@ -167,7 +167,7 @@ def pooled(
         if p > k // 2 or rest < 0 or (planes == 3 and n < k):
             return None
         count = (rest + (s - 1 if ceil_mode else 0)) // s + 1
-        if ceil_mode and (count - 1) * s >= n + p:  # a window that would begin behind the input
+        if ceil_mode and (count - 1) * s >= n + p:  # a window that would begin after the input
             count -= 1
         found.append(count)
     return (*lead, *found)

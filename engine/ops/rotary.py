@@ -134,7 +134,7 @@ def rotary(
     length, such as 1 in (batch, length, heads, features). `cos` and `sin` are tables of shape
     (length, pairs), or (batch, length, pairs) where each member of the batch has positions of its
     own. Features i and i + pairs are a pair, as in Llama; where `interleaved`, 2i and 2i + 1, as
-    in GPT-J. Features behind the 2 * pairs first ones stay. float16 and bfloat16 are turned in
+    in GPT-J. Features after the first 2 * pairs stay. float16 and bfloat16 are turned in
     float32. Batch, heads and the sequence may be split; the tables are then split alike, so no
     rank needs to know its positions.
 

@@ -38,7 +38,7 @@ def _scanned(x: Meta, dim: int) -> Meta | None:
 
 
 class CumSum(Op):
-    """Sums of each element and those before it, or (`back`) behind it."""
+    """Sums of each element and those before it, or (`back`) after it."""
 
     name = "cumsum"
     attributes = ScanAttributes
@@ -85,7 +85,7 @@ def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
 def product_of_others(x: Tensor, dim: int) -> Tensor:
     """For each element the product of the others along `dim`, also correct at zeros.
 
-    Products of what stands before and behind; dividing the whole product would fail at zeros.
+    Products of what comes before and after; dividing the whole product would fail at zeros.
     """
     if not x.ndim or not x.shape[dim]:
         return constant_like(x, 1)
@@ -94,9 +94,9 @@ def product_of_others(x: Tensor, dim: int) -> Tensor:
 
 
 class CumProd(Op):
-    """The product of each element and all before it, or (`back`) behind it.
+    """The product of each element and all before it, or (`back`) after it.
 
-    The gradient for x[i] is the product of what stands before it, times the sum over all y behind
+    The gradient for x[i] is the product of what comes before it, times the sum over all y after
     of dy and the products in between, which is a recurrence: nothing is divided by x.
     """
 

@@ -1,6 +1,6 @@
 """Fuses the sums of batch norm's gradient with the pointwise steps that make what is summed.
 
-Applies where Triton does the work, behind the fusion of chains. Each value is rounded as in its own
+Applies where Triton does the work, after the fusion of chains. Each value is rounded as in its own
 step, so no bit changes.
 """
 

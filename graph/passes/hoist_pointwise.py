@@ -50,7 +50,7 @@ def hoist_pointwise(program: Program) -> Program:
 
 
 def _ends_of_runs(steps: Sequence[ProgramStep], fusible: Sequence[bool]) -> list[int]:
-    """For each step, the last of the steps behind it without another kind of step between."""
+    """For each step, the last of the steps after it without another kind of step between."""
     ends = list(range(len(steps)))
     for at in range(len(steps) - 2, -1, -1):
         if fusible[at] and fusible[at + 1] and same_segment(steps[at], steps[at + 1]):

@@ -58,7 +58,7 @@ class _Recomputed:
     program: Program
     values: dict[int, Value] = field(default_factory=dict)  # by the number of the original
     _readers: dict[int, list[ProgramStep]] = field(default_factory=dict)  # by number
-    # By number, the steps behind what backward reads that make a value which it may not read.
+    # By number, the steps after what backward reads that make a value which it may not read.
     _behind: dict[int, tuple[ProgramStep, ...]] = field(default_factory=dict)
     _repeated: dict[ProgramStep, None] = field(default_factory=dict)
     _wanted: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""Slopes behind batch norm: backward recomputes an activation from the batch norm's input.
+"""Slopes after batch norm: backward recomputes an activation from the batch norm's input.
 
 Applies where Triton does the work. The sums over channels and the gradient of the batch norm read
 that input anyway. Each then computes the activation's gradient for itself, which no kernel writes.
@@ -19,7 +19,7 @@ from .recompute_pointwise import MAX_RECOMPUTED
 
 
 def recompute_slopes(program: Program) -> Program:
-    """The program in which steps behind a batch norm read its input, and not its activation."""
+    """The program in which steps after a batch norm read its input, and not its activation."""
     found = _Slopes(program)
     for step in program.steps:
         if isinstance(step.op, ChannelSums) and on_triton(step):

@@ -28,7 +28,7 @@ def once(call: Callable[[], object], before: Callable[[], object] | None = None)
     """The seconds of one call on the GPU, after `before`.
 
     The GPU is first made to wait until the host has queued the call. Where the host needed longer,
-    the call is measured again behind a longer wait.
+    the call is measured again after a longer wait.
     """
     cycles = _CYCLES
     while True:
