@@ -418,3 +418,9 @@ def test_errors_say_what_is_allowed(draw, builtin, says):
 def test_randperm_of_a_negative_number():
     with pytest.raises(ValueError, match="n=-1"):
         random_ref.randperm(-1, seed=0, call=0)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), max_size=80))
+def test_the_order_of_keys_is_stable(keys):
+    keys = torch.tensor(keys, dtype=torch.int64)
+    assert torch.equal(random_ref._order(keys), torch.argsort(keys, stable=True))
