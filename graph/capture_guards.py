@@ -35,6 +35,8 @@ class Guards:
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
         self._released: list[_Released] = []
+        self._left: list[object] = []  # attributes to follow
+        self._follows = False
         self._seen: dict[int, object] = {}  # by id, which stays theirs since they are kept alive
 
     def add(self, value: object) -> None:
@@ -124,6 +126,15 @@ class Guards:
 
     def _add_held(self, value: object) -> None:
         """Follow an attribute that is a container or an object, as it is after the capture."""
+        self._left.append(value)
+        if self._follows:
+            return  # the outermost call does: objects may be a long chain
+        self._follows = True
+        while self._left:
+            self._follow(self._left.pop())
+        self._follows = False
+
+    def _follow(self, value: object) -> None:
         if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
             return
         if isinstance(value, (list, tuple, dict)):

@@ -83,3 +83,15 @@ def test_what_is_not_read_may_change(world):
     sys.modules[__name__].unread = 4
     assert compiled(x).tolist() == first
     assert compiled._compiled.program is program
+
+
+def test_a_long_chain_of_objects(world):
+    net = Net()
+    for _ in range(3000):
+        net.options = SimpleNamespace(scale=1.0, inner=net.options)
+    net.options.inner.shift = 1.0
+    compiled = flow.compile(net)
+    x = flow.ones(3)
+    compiled(x)
+    net.options.inner.shift = 2.0
+    assert compiled(x).tolist() == net(x).tolist()
