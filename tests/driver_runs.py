@@ -17,6 +17,7 @@ from collections import Counter
 from functools import cache
 from unittest import mock
 
+import driver_families
 import driver_large
 import driver_models
 import driver_whole_steps
@@ -52,10 +53,17 @@ TORCH_HAS_NONE = (
 _ON_HOST = "on the host: tables of addresses and numbers, of which copies go to the device"
 _NUMBERS = "single numbers on the device, so that nothing waits for them"
 _READ = "numbers are read where they lie on the CPU; on a GPU they stay there"
+_OWN = "in a tensor's own memory, in one call that reads and writes no more than a kernel of ours"
 # What the steps may leave to torch: by module and operators ("*" for all), and why.
 IN_STEPS = {
-    "engine.ops.creation": ("arange mul add _to_copy", "ranges are made by torch"),
+    "engine.autograd": ("add_", _OWN),
+    "engine.ops.arithmetic": ("add_", _OWN),
+    "engine.ops.creation": (
+        "arange mul add _to_copy full zeros",
+        "ranges, and memory of one number",
+    ),
     "graph.stages.stage_executor": ("add", "sums over micro-batches of biases, norms, embeddings"),
+    "kernels.gpu.gather.gather_scatter_kernels": ("add_", "gradients of rows, to those there are"),
     "kernels.gpu.update.pointer_table": ("*", _ON_HOST),
     "kernels.optim_ref": ("_foreach_mul", "gradients that are clipped, times the factor"),
     "kernels.staging": ("_to_copy", _NUMBERS),
@@ -208,6 +216,8 @@ def work(kind, *task):
         return run(driver_whole_steps.whole_step, *task)
     if kind == "large tensors":
         return run_large(*task)
+    if kind == "family":
+        return run(driver_families.family_step, *task, depth="ir")
     return run_samples(*task) if kind == "samples" else run_step(*task)
 
 
@@ -215,6 +225,7 @@ def tasks(everything):
     """What to run, the longest first."""
     found = [("whole step", *called) for called in driver_whole_steps.STEPS]
     found += [("step of", model, mode) for model, mode in STEPS]
+    found += [("family", *step) for step in driver_families.STEPS]
     found += [("step of", "", number) for number in range(len(OPTIMIZERS))]
     found += [("large tensors", n, n + CHUNK) for n in range(0, len(driver_large.OPS), CHUNK)]
     runs = [

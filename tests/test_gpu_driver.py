@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import driver_families
 import driver_models
 import driver_runs
 import pytest
@@ -346,6 +347,14 @@ def test_a_step_of_training_and_of_every_optimizer():
             driver_models.optimizer_step(name, options)()
     assert gpu.problems == []
     assert gpu.launches["_update"] > len(driver_models.OPTIMIZERS) / 2
+
+
+@pytest.mark.parametrize("family", ["resnet", "translation"])
+def test_a_step_of_a_family(family):
+    """All of them are compiled by `make kernels`; here arguments are bound."""
+    called = driver_families.family_step, family, "eager amp"
+    texts, launches, _ = driver_runs.run(*called, depth="none")
+    assert (texts, launches > 300) == ([], True)
 
 
 def test_parameters_are_cast_in_one_launch():
