@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]  # a number for the height, and one for the width
 
 
 def fold(
