@@ -151,6 +151,8 @@ class Optimizer(StepHooks):
             self._zero.watch(params)
 
     def _check_options(self, options: Group) -> None:
+        if not self.has_rule:  # a user's class, whose options mean what they mean there
+            return
         own = {key: value for key, value in options.items() if key != "params"}
         check_types(type(self).__name__, type(self).__init__, own)
         if "betas" in own:
