@@ -317,7 +317,7 @@ def _check_unchanged(node: Node, args: tuple[object, ...]) -> None:
 
 def _is_read(node: Node, index: int) -> bool:
     """Whether backward reads input `index`: where the op is linear in it, others' gradients do."""
-    linear: object = node.op.linear
+    linear = getattr(node.op, "linear", "")
     others = any(p is not None for at, p in enumerate(node.parents) if at != index)
     alone = isinstance(linear, str) and (linear == "each" or str(index) in linear.split())
     return others or not alone
