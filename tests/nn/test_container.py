@@ -167,3 +167,11 @@ def test_container_is_deprecated(world):
 def test_an_index_out_of_range(kind, world):
     with pytest.raises(OnefoldIndexError, match="index 3 is out of range"):
         getattr(flow.nn, kind)()[3]
+
+
+def test_a_parameter_dict_checks_new_names():
+    held = flow.nn.ParameterDict({"w": flow.nn.Parameter(flow.ones(1))})
+    held["v"] = flow.nn.Parameter(flow.zeros(2))
+    assert list(held) == ["w", "v"]
+    with pytest.raises(ValueError, match="non-empty"):
+        held[""] = flow.nn.Parameter(flow.zeros(2))
