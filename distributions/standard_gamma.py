@@ -8,6 +8,7 @@ import torch
 
 from ..engine.autograd_function import Function
 from ..engine.grad_mode import no_grad
+from ..engine.ops.rejection_rounds import RejectionRounds
 from ..engine.tensor import Tensor, tensor_ops
 
 # Each round keeps more than 0.95 of the candidates: 1 in 10^10 has none in so many.
@@ -26,7 +27,8 @@ def log_standard_gamma(concentration: Tensor) -> Tensor:
     c = 1 / (9 * d).sqrt()
     log_v = tensor_ops.zeros_like(d)
     is_open = d > 0
-    for _ in range(_ROUNDS):
+    rounds = RejectionRounds(_ROUNDS, 2)
+    while rounds.again(is_open):
         x = tensor_ops.randn_like(d)
         bound = -tensor_ops.empty_like(d).exponential_()  # the logarithm of a uniform number
         root = 1 + c * x

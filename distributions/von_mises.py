@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from ..engine.grad_mode import no_grad
+from ..engine.ops.rejection_rounds import RejectionRounds
 from ..engine.tensor import Tensor, tensor_ops
 from ..special import i0e, i1e
 from . import constraints
@@ -69,7 +70,8 @@ class VonMises(Distribution):
         r = tensor_ops.where(k < 1e-5, 1 / k + k, (1 + rho.square()) / (2 * rho))
         cosine = tensor_ops.ones_like(k)
         is_open = cosine > 0
-        for _ in range(_ROUNDS):
+        rounds = RejectionRounds(_ROUNDS, 2)
+        while rounds.again(is_open):
             z = (math.pi * tensor_ops.rand_like(k)).cos()
             u = tensor_ops.rand_like(k)
             f = (1 + r * z) / (r + z)

@@ -17,6 +17,7 @@ from .elementwise_nary import xlogy
 from .like import empty_like
 from .random_inplace import check_values, uniform_
 from .reduce import without_partials
+from .rejection_rounds import RejectionRounds
 from .torch_rows import FUNCTIONS
 from .unary import lgamma
 from .where import minimum, where
@@ -124,7 +125,8 @@ def _many(n: Tensor, p: Tensor, other: Tensor, generator: Generator | None) -> T
     log_odds = p.log() - (-p).log1p()
     found, missing = m.expand(other.shape), other >= 0
     wide = other.expand((_TOGETHER, *other.shape))
-    for _ in range(_ROUNDS // _TOGETHER):
+    rounds = RejectionRounds(_ROUNDS // _TOGETHER, 2, generator)
+    while rounds.again(missing):
         u = uniform_(empty_like(wide), generator=generator) - 0.5
         v = uniform_(empty_like(wide), generator=generator)
         us = 0.5 - u.abs()
