@@ -169,7 +169,7 @@ class Tree:
     register_module = add_module
 
     def _check_name(self, name: object, own: str) -> None:
-        """`name` must stand for nothing, or for what is in the table `own` , if one is named."""
+        """`name` must not be an attribute yet, except one in the table `own`."""
         if "_parameters" not in self.__dict__:
             raise OnefoldRuntimeError("call super().__init__() before registering anything")
         if not isinstance(name, str) or "." in name or not name:
