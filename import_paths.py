@@ -40,6 +40,7 @@ PATHS: Mapping[str, str] = {
             "cuda.amp.autocast_mode": "cuda_amp",
             "cuda.amp.grad_scaler": "cuda_amp",
             "nn.attention": "nn.attention_backends",
+            "nn.attention.flex_attention": "nn.flex_attention",
             "nn.modules": "layer_paths",
             **{
                 f"nn.modules.{name}": f"layer_paths:{name}"

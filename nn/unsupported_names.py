@@ -37,10 +37,6 @@ LAYERS: Mapping[str, str] = {
 
 # Of `flow.nn.attention`.
 ATTENTION: Mapping[str, str] = {
-    "flex_attention": (
-        "call nn.functional.scaled_dot_product_attention with attn_mask, to which scores that are "
-        "added may belong"
-    ),
     "varlen": "call nn.functional.attention_varlen",
 }
 

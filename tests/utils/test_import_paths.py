@@ -37,6 +37,9 @@ from onefold.compiler import disable, is_compiling
 from onefold.version import cuda, hip
 from onefold.autograd.profiler import profile, record_function
 from onefold.hub import download_url_to_file, get_dir, load_state_dict_from_url, set_dir
+from onefold.nn.attention import SDPBackend, sdpa_kernel
+from onefold.nn.attention.flex_attention import BlockMask, and_masks, create_block_mask
+from onefold.nn.attention.flex_attention import create_mask, flex_attention, or_masks
 from onefold.optim.optimizer import Optimizer, ParamsT, required
 from onefold.serialization import add_safe_globals, load, safe_globals, save
 from onefold.types import Device, Number
