@@ -1,4 +1,8 @@
-"""What a program asks about compilation (`flow.compiler`): whether its code is captured now."""
+"""What a program asks and says about compilation (`flow.compiler`).
+
+Whether its code is captured now, what must not be, and marks of torch's compiler, which mean
+nothing here: a program is captured as its Python code runs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,21 @@ from .graph.unsupported import missing_attribute
 from .missing_names import COMPILER
 from .nn.compile import compile
 
-__all__ = ["compile", "disable", "is_compiling"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "reset",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_compiling() -> bool:
@@ -65,6 +80,32 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
         return fn(*args, **kwargs)
 
     return call
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """False: nothing is exported."""
+    return False
+
+
+def allow_in_graph(fn: F) -> F:
+    """The function itself: its ops are captured like all others."""
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """The function itself: what it returns without tensors is captured as a constant."""
+    return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Does nothing: results of a CUDA graph are copied before the next call."""
+
+
+def reset() -> None:
+    """Does nothing: programs belong to the function that `flow.compile` returned."""
 
 
 def __getattr__(name: str) -> object:

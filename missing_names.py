@@ -140,14 +140,8 @@ _CAPTURED = (
 
 # Of `flow.compiler`.
 COMPILER: Mapping[str, str] = {
-    "allow_in_graph": _CUSTOM,
-    "assume_constant_result": _CAPTURED,
     "config": "programs are captured without settings of their own; leave it out",
-    "cudagraph_mark_step_begin": _CAPTURED,
-    "is_dynamo_compiling": "use flow.compiler.is_compiling()",
-    "is_exporting": "nothing is exported; leave it out",
     "list_backends": 'flow.compile has one back end; mode="reduce-overhead" makes CUDA graphs',
-    "reset": "call flow.compile again, whose result has no programs yet",
     "set_stance": "call the function that was given to flow.compile to run it in eager mode",
     "substitute_in_graph": _CAPTURED,
 }

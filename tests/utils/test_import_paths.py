@@ -291,5 +291,24 @@ def test_what_is_disabled_is_not_captured():
     assert shown(flow.ones(2)) == [1, 1] and shown.__name__ == "shown"
     with pytest.raises(OnefoldRuntimeError, match=r"shown .*captured.*\(it prints\)"):
         step(flow.ones(2))
-    with pytest.raises(AttributeError, match="compile again"):
-        _ = flow.compiler.reset
+
+
+def test_marks_of_torchs_compiler_change_nothing():
+    @flow.compiler.allow_in_graph
+    def halves(x):
+        return x / 2
+
+    seen = []
+
+    @flow.compile
+    def step(x):
+        seen.append((flow.compiler.is_dynamo_compiling(), flow.compiler.is_exporting()))
+        return halves(x) * flow.compiler.assume_constant_result(lambda: 3)()
+
+    flow.compiler.cudagraph_mark_step_begin()
+    assert step(flow.ones(2)).tolist() == [1.5, 1.5]
+    flow.compiler.reset()
+    assert step(flow.ones(2)).tolist() == [1.5, 1.5]
+    assert seen == [(True, False)] and not flow.compiler.is_dynamo_compiling()
+    with pytest.raises(AttributeError, match="one back end"):
+        _ = flow.compiler.list_backends
