@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from torch.distributed import ReduceOp
+from torch.futures import Future
 
 from . import comm
 from .distributed.world import world
@@ -32,7 +33,10 @@ _OPS = {
 
 
 class Work:
-    """A collective that has ended."""
+    """A collective that has ended, and the tensors that it wrote."""
+
+    def __init__(self, written: Sequence[Tensor] = ()) -> None:
+        self._written = list(written)
 
     def wait(self, timeout: object = None) -> bool:
         """True."""
@@ -45,6 +49,22 @@ class Work:
     def is_success(self) -> bool:
         """True."""
         return True
+
+    def exception(self) -> None:
+        """None: a collective that fails raises its error itself."""
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def result(self) -> list[Tensor]:
+        """The tensors that were written."""
+        return list(self._written)
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """A future of torch that is done, for `torch.futures`; its value is `result()`."""
+        future: Future[list[Tensor]] = Future()
+        future.set_result(self.result())
+        return future
 
 
 def _op(op: object) -> str:
@@ -73,19 +93,24 @@ def rank_of(given: int | None, in_group: int | None, group: Group, name: str) ->
     return members(group)[in_group]
 
 
-def _run(group: Group, async_op: bool, call: Callable[[tuple[int, ...]], None]) -> Work | None:
+def _run(
+    group: Group,
+    async_op: bool,
+    call: Callable[[tuple[int, ...]], None],
+    written: Sequence[Tensor] = (),
+) -> Work | None:
     ranks = members(group)
     if (world().rank or 0) not in ranks:
         return None
     call(ranks)
-    return Work() if async_op else None
+    return Work(written) if async_op else None
 
 
 def all_reduce(
     tensor: Tensor, op: object = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Write the combination of the ranks' tensors into each of them."""
-    return _run(group, async_op, lambda ranks: comm.all_reduce(tensor, _op(op), ranks))
+    return _run(group, async_op, lambda ranks: comm.all_reduce(tensor, _op(op), ranks), [tensor])
 
 
 def reduce(
@@ -98,7 +123,7 @@ def reduce(
 ) -> Work | None:
     """Write the combination of the ranks' tensors into that of rank `dst`."""
     there = rank_of(dst, group_dst, group, "dst")
-    return _run(group, async_op, lambda ranks: comm.reduce(tensor, there, _op(op), ranks))
+    return _run(group, async_op, lambda ranks: comm.reduce(tensor, there, _op(op), ranks), [tensor])
 
 
 def broadcast(
@@ -110,14 +135,16 @@ def broadcast(
 ) -> Work | None:
     """Write rank `src`'s tensor into those of the others."""
     there = rank_of(src, group_src, group, "src")
-    return _run(group, async_op, lambda ranks: comm.broadcast(tensor, there, ranks))
+    return _run(group, async_op, lambda ranks: comm.broadcast(tensor, there, ranks), [tensor])
 
 
 def all_gather(
     tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Write the ranks' tensors into `tensor_list`, in the order of the ranks."""
-    return _run(group, async_op, lambda ranks: comm.all_gather(tensor_list, tensor, ranks))
+    return _run(
+        group, async_op, lambda ranks: comm.all_gather(tensor_list, tensor, ranks), tensor_list
+    )
 
 
 def all_gather_into_tensor(
@@ -128,6 +155,7 @@ def all_gather_into_tensor(
         group,
         async_op,
         lambda ranks: comm.all_gather_into_tensor(output_tensor, input_tensor, ranks),
+        [output_tensor],
     )
 
 
@@ -141,7 +169,12 @@ def gather(
 ) -> Work | None:
     """Write the ranks' tensors into rank `dst`'s `gather_list`; by default the first rank's."""
     there = _or_first(dst, group_dst, group, "dst")
-    return _run(group, async_op, lambda ranks: comm.gather(tensor, gather_list, there, ranks))
+    return _run(
+        group,
+        async_op,
+        lambda ranks: comm.gather(tensor, gather_list, there, ranks),
+        gather_list or (),
+    )
 
 
 def scatter(
@@ -154,7 +187,9 @@ def scatter(
 ) -> Work | None:
     """Write the i-th tensor of rank `src`'s list into the i-th rank's `tensor`."""
     there = _or_first(src, group_src, group, "src")
-    return _run(group, async_op, lambda ranks: comm.scatter(tensor, scatter_list, there, ranks))
+    return _run(
+        group, async_op, lambda ranks: comm.scatter(tensor, scatter_list, there, ranks), [tensor]
+    )
 
 
 def _or_first(given: int | None, in_group: int | None, group: Group, name: str) -> int:
@@ -172,7 +207,10 @@ def reduce_scatter(
 ) -> Work | None:
     """Write the combination of the ranks' i-th inputs into the i-th rank's `output`."""
     return _run(
-        group, async_op, lambda ranks: comm.reduce_scatter(output, input_list, _op(op), ranks)
+        group,
+        async_op,
+        lambda ranks: comm.reduce_scatter(output, input_list, _op(op), ranks),
+        [output],
     )
 
 
@@ -185,8 +223,14 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """Combine the ranks' inputs; the i-th of equal parts is written into the i-th rank's output."""
     return _run(
-        group, async_op, lambda ranks: comm.reduce_scatter_tensor(output, input, _op(op), ranks)
+        group,
+        async_op,
+        lambda ranks: comm.reduce_scatter_tensor(output, input, _op(op), ranks),
+        [output],
     )
+
+
+all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor  # newer
 
 
 def all_to_all(
@@ -197,7 +241,10 @@ def all_to_all(
 ) -> Work | None:
     """Send the i-th input to the i-th rank; what it sent here is written into the i-th output."""
     return _run(
-        group, async_op, lambda ranks: comm.all_to_all(output_tensor_list, input_tensor_list, ranks)
+        group,
+        async_op,
+        lambda ranks: comm.all_to_all(output_tensor_list, input_tensor_list, ranks),
+        output_tensor_list,
     )
 
 
@@ -215,7 +262,7 @@ def all_to_all_single(
         list(tensor_ops.split(x.detach(), _sizes(x, sizes, count)))  # views of rows
         for x, sizes in ((output, output_split_sizes), (input, input_split_sizes))
     )
-    return _run(group, async_op, lambda ranks: comm.all_to_all(outs, ins, ranks))
+    return _run(group, async_op, lambda ranks: comm.all_to_all(outs, ins, ranks), [output])
 
 
 def _sizes(x: Tensor, sizes: Sequence[int] | None, count: int) -> list[int]:

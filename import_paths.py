@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
@@ -66,8 +67,8 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
-        __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler mps utils._pytree
-        utils.benchmark utils.hooks xpu
+        __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler distributed.elastic futures
+        mps utils._pytree utils.benchmark utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",
@@ -99,13 +100,20 @@ class MissingModule(OnefoldRuntimeError, ModuleNotFoundError):
     """A module of torch that is not here; the message says what to use instead."""
 
 
+def _torchs(path: str) -> str | None:
+    """The module of torch to which a path leads that is below one of torch's modules."""
+    owner, _, name = path.rpartition(".")
+    above = PATHS.get(owner) or (_torchs(owner) if owner else None)
+    return f"{above}.{name}" if above is not None and above.startswith("torch.") else None
+
+
 class _Finder(MetaPathFinder, Loader):
     """Is asked for the modules that are no files."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in PATHS or fullname in _FOREIGN:
+        if fullname in PATHS or fullname in _FOREIGN or _torchs(fullname) is not None:
             return ModuleSpec(fullname, self)
         owner, _, name = fullname.rpartition(".")
         owner = _OWNERS.get(owner, owner)  # `from path import name` asks by the module's own name
@@ -118,7 +126,12 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         # An import gives what stands here when this returns, not `module`.
         name = module.__name__
-        sys.modules[name] = resolve_name(PATHS.get(name) or _FOREIGN[name])
+        known = PATHS.get(name) or _FOREIGN.get(name)
+        below = _torchs(name)
+        if known is None and below is not None:
+            sys.modules[name] = import_module(below)
+        else:
+            sys.modules[name] = resolve_name(known or "")
 
 
 class _FollowerFinder(MetaPathFinder):

@@ -64,7 +64,6 @@ NAMES: Mapping[str, str] = {
         "take rows of the weight by flow.randperm(classes)[:count], with those of the labels first"
     ),
     "functional": "its functions are names of onefold itself, such as flow.einsum",
-    "futures": "use concurrent.futures; kernels run asynchronously without it",
     "gen_tensor_buffer": _BUFFERS,
     "library": _CUSTOM,
     "lobpcg": "use flow.linalg.eigh(A), which gives all eigenvalues",

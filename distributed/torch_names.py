@@ -19,8 +19,9 @@ OFFERED: Mapping[str, str] = {
         "process_groups",
     ),
     **dict.fromkeys(
-        """Work all_gather all_gather_into_tensor all_reduce all_to_all all_to_all_single barrier
-        broadcast gather reduce reduce_scatter reduce_scatter_tensor scatter
+        """Work all_gather all_gather_into_tensor all_gather_single all_reduce all_to_all
+        all_to_all_single barrier broadcast gather reduce reduce_scatter
+        reduce_scatter_single reduce_scatter_tensor scatter
         """.split(),
         "group_collectives",
     ),
@@ -57,10 +58,6 @@ MISSING: Mapping[str, str] = {
     ),
     "autograd": "global tensors communicate by to_global, which has gradients",
     "checkpoint": "call flow.checkpoint.save and load, which reshard; see docs/checkpoint.md",
-    "elastic": (
-        "leave @record out: the launcher `python -m onefold.distributed.launch` shows the "
-        "traceback of the rank that failed first, and restarts jobs; see docs/faults.md"
-    ),
     "nn": "global tensors communicate by to_global, which has gradients",
     "optim": (
         "call optimizer.enable_zero(stage=1), as in "

@@ -44,7 +44,27 @@ def collectives_of(lib, rank):
     into = [lib.zeros(1) for _ in range(3)] if rank == 2 else None
     dist.gather(x, into, dst=2)
     made.append((x.item(), [each.item() for each in into or ()]))
+    x, y = lib.full((2,), float(rank)), lib.full((2,), float(rank))
+    works = [dist.all_reduce(x, async_op=True), dist.broadcast(y, 1, async_op=True)]
+    future = works[0].get_future().then(lambda future: future.value()[0].tolist())
+    lib.futures.collect_all([work.get_future() for work in works]).wait()
+    made.append((future.wait(), x.tolist(), y.tolist(), dist.get_node_local_rank(5)))
     dist.barrier()
+    return made
+
+
+def sharded_of(lib, rank):
+    """Each rank's part of a sum, and the whole of the parts again, under old and new names."""
+    dist, made = lib.distributed, []
+    for old, new in (
+        ("reduce_scatter_tensor", "reduce_scatter_single"),
+        ("all_gather_into_tensor", "all_gather_single"),
+    ):
+        known = new if hasattr(dist, new) else old  # newer torch warns of the old name
+        for name in (old, new) if lib is flow else (known, known):
+            out = lib.zeros(2 if "scatter" in old else 6)
+            getattr(dist, name)(out, lib.arange(6.0 if "scatter" in old else 2.0) * (rank + 1))
+            made.append(out.tolist())
     return made
 
 
@@ -80,7 +100,7 @@ def messages_of(lib, rank):
     return made, told, mine, found
 
 
-@pytest.mark.parametrize("program", [collectives_of, messages_of])
+@pytest.mark.parametrize("program", [collectives_of, sharded_of, messages_of])
 def test_as_torch(program):
     def both():
         world().connection()

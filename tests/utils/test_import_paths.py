@@ -35,9 +35,10 @@ from onefold.random import fork_rng, manual_seed
 from onefold.testing import assert_close
 from onefold.compiler import disable, is_compiling
 from onefold.version import cuda, hip
+from onefold.futures import Future, collect_all
+from onefold.distributed.elastic.multiprocessing.errors import record
 from onefold.autograd.profiler import profile, record_function
 from onefold.hub import download_url_to_file, get_dir, load_state_dict_from_url, set_dir
-from onefold.nn.attention import SDPBackend, sdpa_kernel
 from onefold.nn.attention.flex_attention import BlockMask, and_masks, create_block_mask
 from onefold.nn.attention.flex_attention import create_mask, flex_attention, or_masks
 from onefold.optim.optimizer import Optimizer, ParamsT, required
@@ -92,6 +93,18 @@ def test_a_path_is_the_attribute(path):
     assert getattr(import_module(owner), name) is module
     assert hasattr(import_module(owner), "__path__")
     assert import_module(path.replace("onefold", "torch", 1))
+
+
+def test_what_is_below_a_module_of_torch_is_torchs():
+    """One module has one state, whatever path a program takes to it."""
+    for path in (
+        "_dynamo.config",
+        "_inductor.config",
+        "distributed.elastic.multiprocessing.errors",
+    ):
+        assert import_module(f"onefold.{path}") is import_module(f"torch.{path}")
+    with pytest.raises(ModuleNotFoundError, match=r"torch\._dynamo\.nothing"):
+        import_module("onefold._dynamo.nothing")
 
 
 def test_a_module_keeps_its_own_name():
