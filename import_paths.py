@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
@@ -126,12 +125,9 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         # An import gives what stands here when this returns, not `module`.
         name = module.__name__
-        known = PATHS.get(name) or _FOREIGN.get(name)
-        below = _torchs(name)
-        if known is None and below is not None:
-            sys.modules[name] = import_module(below)
-        else:
-            sys.modules[name] = resolve_name(known or "")
+        # The colon says that all of the path is a module.
+        path = PATHS.get(name) or _FOREIGN.get(name) or f"{_torchs(name)}:"
+        sys.modules[name] = resolve_name(path)
 
 
 class _FollowerFinder(MetaPathFinder):
