@@ -22,6 +22,7 @@ from torch import (
     device as device,
     dtype as dtype,
     finfo as finfo,
+    futures as futures,
     get_default_device as get_default_device,
     get_default_dtype as get_default_dtype,
     get_float32_matmul_precision as get_float32_matmul_precision,
