@@ -22,7 +22,7 @@ from torch.distributed import (
 from . import comm
 from .distributed.topology import get_local_rank
 from .distributed.world import forget_world, world
-from .env import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, STORE, TIMEOUT, WORLD_SIZE
+from .env import MASTER_ADDR, MASTER_PORT, RANK, STORE, TIMEOUT, WORLD_SIZE
 from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
 __all__ = [
