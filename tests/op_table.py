@@ -119,6 +119,7 @@ class Record(TorchDispatchMode):
 # Where ops, and the steps that passes of a graph change, get the functions that run them.
 MAKERS = [
     (dispatch_plan, "runner"),
+    (dispatch_plan, "local_runner"),
     (pass_utils, "runner"),
 ]
 
