@@ -244,7 +244,7 @@ def load(
     A folder in Hugging Face's sharded format gives its tensors by name. Tensors are local, on the
     cpu or the device `map_location`. With `global_src_rank` every process calls this, that rank
     alone reads, and tensors become global: broadcast over all ranks, or over the placement
-    `map_location`. Torch's second argument is `map_location`: what is no rank there is one.
+    `map_location`. As in torch, `map_location` may be the second argument.
 
     Files hold tensors of the cpu: a dict or function as `map_location` says, as in torch, where
     these go. No pickle is executed: torch's files are read with torch's `weights_only=True`. Raises

@@ -145,11 +145,11 @@ def _with_defaults(parts: Any) -> defaultdict[Any, Any]:
     name, items = parts
     make = None if name is None else getattr(builtins, name)
     if make is not None and not isinstance(make, type):
-        raise ValueError(f"{name!r} is no type")
+        raise ValueError(f"{name!r} is not a type")
     return defaultdict(make, items)
 
 
-# Options of a program, as checkpoints often hold them beside the weights.
+# The options of a program, which checkpoints often hold together with the weights.
 _PLAIN: dict[str, _Plain] = {
     "Namespace": _Plain((Namespace,), vars, lambda names: Namespace(**names)),
     "SimpleNamespace": _Plain((SimpleNamespace,), vars, lambda names: SimpleNamespace(**names)),

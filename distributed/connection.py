@@ -249,10 +249,8 @@ class Connection:
             try:
                 self.store.wait(keys, timedelta(seconds=max(min(left, _GLANCE), 0.001)))
             except RuntimeError as error:
-                ended, left_groups = (
-                    self._ended(pending),
-                    posted_errors(self.store, pending.counters),
-                )
+                ended = self._ended(pending)
+                left_groups = posted_errors(self.store, pending.counters)
                 if self.store.check(keys):
                     return  # who sets its key before it goes was here
                 if ended:

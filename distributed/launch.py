@@ -137,9 +137,8 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
         rendezvous.shutdown()
         return report
     except RendezvousError:
-        if (
-            failure := others.reported_failure()
-        ):  # a launcher that fails for good closes the rendezvous
+        # A launcher that fails for good closes the rendezvous.
+        if failure := others.reported_failure():
             return FailureReport(failure, {})
         raise
     except SignalException:

@@ -87,8 +87,8 @@ def start_recv(t: Tensor, source: int, tag: int, arrived: Callable[[Tensor], Non
     pieces = [data[: before + _TOGETHER], data[before + _TOGETHER :]] if before else [data]
 
     def compare(first: Tensor) -> None:
-        told, _, sent = first[:before].numpy().tobytes().decode().partition("; ")
-        if told != _header(shape, dtype).partition("; ")[0]:
+        dtype_and_size, _, sent = first[:before].numpy().tobytes().decode().partition("; ")
+        if dtype_and_size != _header(shape, dtype).partition("; ")[0]:
             error = RankMismatch(
                 f"recv: rank {source} sent {sent.rstrip()}, but rank {link.rank} receives "
                 f"{form(shape, dtype)}, at {line}. Give recv a tensor of the shape and dtype that "

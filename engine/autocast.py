@@ -282,7 +282,7 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def clear_autocast_cache() -> None:
-    """Forget the casts of parameters in the running block, which are made again when used."""
+    """Drop the cached casts of parameters in the running block; those in use are cast again."""
     current = interpreter.get_current()
     if isinstance(current, Autocast):
         current.casts = ParameterCasts()

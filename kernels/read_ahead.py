@@ -18,10 +18,10 @@ from torch import Tensor
 
 from .philox import Ints, Philox, Transform
 
-MOST_GROUPS = 2048  # of a table: making it takes about twice as long as making one row
-_LEAST_CALLS = 4  # of a table
-_KEPT_SERIES = 32
-_KEPT_TABLES = 2  # of a series: backward draws again what was drawn before
+MAX_GROUPS = 2048  # of a table: making it takes about twice as long as making one row
+_MIN_CALLS = 4  # of a table
+_MAX_SERIES = 32
+_MAX_TABLES = 2  # of a series: backward draws again what was drawn before
 
 
 class _Series:
@@ -49,15 +49,15 @@ def drawn_ahead(
     """
     lanes, numel = 2 if wide else 4, prod(shape)
     groups = (numel + lanes - 1) // lanes
-    if not 0 < groups * _LEAST_CALLS <= MOST_GROUPS:
+    if not 0 < groups * _MIN_CALLS <= MAX_GROUPS:
         return None
-    calls = MOST_GROUPS // groups
+    calls = MAX_GROUPS // groups
     number, row = divmod(call, calls)
     key = (seed, groups, kind, dtype)
     series = _series.get(key)
     if series is None:
         _series[key] = _Series(call)
-        _drop_oldest(_series, _KEPT_SERIES)
+        _drop_oldest(_series, _MAX_SERIES)
         return None
     table = series.tables.get(number)
     if table is None:
@@ -66,7 +66,7 @@ def drawn_ahead(
             return None
         table = _table(number * calls, calls, groups, transform, seed, dtype, wide)
         series.tables[number] = table
-        _drop_oldest(series.tables, _KEPT_TABLES)
+        _drop_oldest(series.tables, _MAX_TABLES)
     series.latest = call
     values = table[row].narrow(0, 0, numel).view(shape)
     if size != shape:

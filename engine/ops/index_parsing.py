@@ -254,7 +254,7 @@ def _array(item: object) -> torch.Tensor:
 def basic_entries(x: Tensor, index: object) -> tuple[Entries, list[int]] | None:
     """The entries of an index of ints, slices, None and ..., and the places of the Nones.
 
-    That is the common case; None for other indices, and those of which the error is told elsewhere.
+    That is the common case; None for other indices, and for those whose error is raised elsewhere.
     """
     shape = x.meta.shape
     if type(index) is int and shape and 0 <= index < shape[0]:

@@ -19,7 +19,7 @@ class SparseTensor:
     """A tensor of which only some elements, or blocks of elements, are kept; the others are 0.
 
     `indices` (sparse dims, count) has the places of `values` (count, *dense dims); what is at one
-    place twice is added up. It is no Tensor: products with matrices, sums, `to_dense` and what else
+    place twice is added up. It is not a Tensor: products with matrices, sums, `to_dense` and what else
     is defined here are ordinary ops of the two tensors, with their layouts and gradients. Made by
     `flow.sparse_coo_tensor` and `x.to_sparse()`.
     """

@@ -42,7 +42,7 @@ def test_numbers_of_numpy_and_sets(world):
 
 
 def test_options_of_a_program(world, tmp_path):
-    """Training scripts save what argparse gave them beside the weights."""
+    """Training scripts save what argparse gave them together with the weights."""
     options = Namespace(lr=0.1, out=tmp_path / "out", seen=range(2, 9, 3), w=flow.arange(2))
     value = {
         "args": options,

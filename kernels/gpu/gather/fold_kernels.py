@@ -76,7 +76,7 @@ def fold(
 
 
 def windows(size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Pair:
-    """How many windows lie below each other, and beside each other."""
+    """How many windows there are in each column and in each row of windows."""
     both = zip(size, kernel, dilation, padding, stride, strict=True)
     down, across = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in both]
     return down, across
