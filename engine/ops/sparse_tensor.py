@@ -18,9 +18,9 @@ _NUMBERS = (int, float, complex)
 class SparseTensor:
     """A tensor of which only some elements, or blocks of elements, are kept; the others are 0.
 
-    `indices` (sparse dims, count) has the places of `values` (count, *dense dims); what is at one
-    place twice is added up. It is not a Tensor: products with matrices, sums, `to_dense` and what else
-    is defined here are ordinary ops of the two tensors, with their layouts and gradients. Made by
+    `indices` (sparse dims, count) holds the places of `values` (count, *dense dims); values at the
+    same place are added. It is not a Tensor: products with matrices, sums, `to_dense` and the other
+    methods are ordinary ops of the two tensors, with their layouts and gradients. Made by
     `flow.sparse_coo_tensor` and `x.to_sparse()`.
     """
 
