@@ -29,13 +29,14 @@ from onefold.kernels.attention_ref import Pairs
 from onefold.optim.device_scalar import LocalStep
 
 aten = torch.ops.aten
+WINDOWS = ((8, 8), (1, 1), (0, 0), (4, 4))  # size, dilation, padding, stride
 
 attention, conv, cross_entropy, gather_scatter, matmul, norm = (
     TritonKernels(name)
     for name in "attention conv cross_entropy gather_scatter matmul norm".split()
 )
-batch_norm, pointwise, pool, random, reduce, softmax = (
-    TritonKernels(name) for name in "batch_norm pointwise pool random reduce softmax".split()
+batch_norm, fold, pointwise, pool, random, reduce, softmax = (
+    TritonKernels(name) for name in "batch_norm fold pointwise pool random reduce softmax".split()
 )
 
 
@@ -282,6 +283,9 @@ def _images() -> list[Row]:
     def depthwise(make: Maker, n: int, c: int, size: int) -> Inputs:
         return *one(make, n, c, size), make(c, 1, 3, 3)
 
+    def columns(make: Maker, n: int, c: int, size: int) -> Inputs:
+        return make(n, 64 * c, ((size - 8) // 4 + 1) ** 2), size
+
     def scaled(make: Maker, n: int, c: int, size: int) -> Inputs:
         vectors = (make(1, c, 1, 1) for _ in range(2))
         return *one(make, n, c, size), *vectors
@@ -303,6 +307,10 @@ def _images() -> list[Row]:
             lambda x, w: conv.convolution(x, w, None, *CONV[:-1], x.shape[1]),
             lambda x, w: F.conv2d(x, w, padding=1, groups=x.shape[1]),
             lambda n, c, size: 2 * n * c * size * size + 9 * c),
+        Row("fold", "8x8, stride 4", (64, 16, 128), (2, 3, 16), columns,
+            lambda x, size: fold.fold(x, (size, size), *WINDOWS),
+            lambda x, size: F.fold(x, (size, size), *WINDOWS),
+            lambda n, c, size: 5 * n * c * size * size),
         Row("batch_norm", "training, channels last", (256, 64, 112), (2, 3, 6), scaled,
             normalized,
             lambda x, w, b: F.batch_norm(x, None, None, w.flatten(), b.flatten(), True),

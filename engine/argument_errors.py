@@ -39,6 +39,7 @@ from ..errors import (
     kind_of,
     user_line,
 )
+from . import interpreter
 from .generated import function as generated
 from .names import Function
 
@@ -180,7 +181,8 @@ def handle_error(
             return None
         if isinstance(error, RecursionError) and _is_inner(core):
             return None  # the stack is too deep to build a message here
-    if is_any_number((*args, *kwargs.values())) and not _is_of_users(error):
+    reads = not interpreter.capturing() and is_any_number((*args, *kwargs.values()))
+    if reads and not _is_of_users(error):
         numbers = _with_numbers(core, args, kwargs)
         if numbers is not None:
             return numbers

@@ -84,8 +84,10 @@ def inplace(name: str) -> Callable[..., Tensor]:
         try:
             return tensor_ops.assign_result(self, name, *args, **kwargs)
         except Exception as error:
-            handle_error(getattr(names, name), error, (self, *args), kwargs)
-            raise
+            numbers = handle_error(getattr(names, name), error, (self, *args), kwargs)
+            if numbers is None:
+                raise
+        return call(*numbers[0], **numbers[1])
 
     call.__name__ = name + "_"
     call.__doc__ = f"`{name}` in place; see `onefold.{name}`."

@@ -58,10 +58,8 @@ _OWN = "in a tensor's own memory, in one call that reads and writes no more than
 IN_STEPS = {
     "engine.autograd": ("add_", _OWN),
     "engine.ops.arithmetic": ("add_", _OWN),
-    "engine.ops.creation": (
-        "arange mul add _to_copy full zeros",
-        "ranges, and memory of one number",
-    ),
+    "engine.ops.creation": ("full zeros", "memory of one number"),
+    "engine.ops.ranges": ("arange mul add _to_copy", "ranges"),
     "graph.stages.stage_executor": ("add", "sums over micro-batches of biases, norms, embeddings"),
     "kernels.gpu.gather.gather_scatter_kernels": ("add_", "gradients of rows, to those there are"),
     "kernels.gpu.update.pointer_table": ("*", _ON_HOST),

@@ -31,6 +31,14 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+# Modules for packages that need not be installed.
+OPTIONAL = {
+    "onefold.utils.einops_backend": "einops",
+    "onefold.utils.einops_layers": "einops",
+    "onefold.utils.tensorboard": "tensorboard",
+}
+
+
 def full_name(file: Path) -> str:
     """The name to import a module file by, such as `onefold.engine.sbp`."""
     return ".".join(filter(None, (PACKAGE, module_name(file))))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from doc_blocks import blocks, command_faults, examples, links, output_faults
-from source_tree import REPO, full_name, module_files, tracked_files
+from source_tree import OPTIONAL, REPO, full_name, module_files, tracked_files
 
 import onefold
 
@@ -24,12 +24,6 @@ TARGETS = set(re.findall(r"^([\w-]+):", (REPO / "Makefile").read_text(), re.MULT
 
 # `python -m` programs run when imported.
 MODULES = [full_name(file) for file in module_files() if file.stem != "__main__"]
-# Modules for packages that need not be installed.
-OPTIONAL = {
-    "onefold.utils.einops_backend": "einops",
-    "onefold.utils.einops_layers": "einops",
-    "onefold.utils.tensorboard": "tensorboard",
-}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -22,6 +22,7 @@ DIFFERENT = {
     **dict.fromkeys("random_ uniform_".split(), WORD),
     **dict.fromkeys("addmm baddbmm bmm mm".split(), TYPES),
     "new": "a constructor, which takes sizes or data; there are no storages",
+    "to_sparse": "in coordinate form only, without the options of other forms",
     "polygamma": "as torch's function, with the number first; as a method n comes alone",
 }
 

@@ -255,6 +255,8 @@ def mm(mat1: Any, mat2: Any) -> Any:
     It is dense, unless both are sparse. A dense vector counts as a matrix with one column.
     """
     if not isinstance(mat1, SparseTensor):
+        if not isinstance(mat2, SparseTensor):
+            return tensor_ops.mm(mat1, mat2)
         return mm(mat2.t(), mat1.t()).t()
     if isinstance(mat2, SparseTensor):
         return to_sparse(mm(mat1, mat2.to_dense()))

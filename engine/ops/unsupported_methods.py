@@ -9,7 +9,7 @@ from ...errors import OnefoldRuntimeError
 from ..names import register_as
 from ..tensor import Tensor
 
-_SPARSE = "the tensor is dense; call to_sparse() for a sparse one in coordinate form"
+_SPARSE = "the tensor is dense; use to_sparse() for a sparse one in coordinate form"
 _REMOVED = "torch has removed it"
 
 # What to do instead of calling the function, by its name.

@@ -113,7 +113,7 @@ def test_a_file_that_is_no_table_costs_no_measurement(tmp_path):
     fake = Fake({64: 2.0, 128: 1.0}, [RULE, WIDE])
     path = tmp_path / "notes.txt"
     path.write_text("no table")
-    with pytest.raises(OnefoldValueError, match="no table of configurations"):
+    with pytest.raises(OnefoldValueError, match="not a table of configurations"):
         command.tune(fake.session(tmp_path, table=path), fake.entries)
     assert (fake.timed, path.read_text()) == ([], "no table")
 
@@ -269,7 +269,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
     path = tmp_path / "configs.json"
     for text in ("", "[]", '{"a": 1}', '{"a": {"BLOCK": "x"}}'):
         path.write_text(text)
-        with pytest.raises(OnefoldValueError, match="no table of configurations"):
+        with pytest.raises(OnefoldValueError, match="not a table of configurations"):
             configs.read(path)
 
 
