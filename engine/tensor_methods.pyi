@@ -228,7 +228,7 @@ class TensorMethods:
     ) -> Self:
         """Every element becomes a number of the Cauchy distribution: median + sigma tan(pi (u - 1/2))."""
     def ccol_indices(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def cdouble(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.complex128; the same tensor when it is that already."""
     def ceil(self, /) -> Tensor:
@@ -268,9 +268,9 @@ class TensorMethods:
     def clone(self, *, memory_format: torch.memory_format | None = None) -> Tensor:
         """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
     def coalesce(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def col_indices(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def conj(self) -> Tensor:
         """The complex conjugate, as a view; a real tensor itself."""
     def conj_physical(self) -> Tensor:
@@ -305,7 +305,7 @@ class TensorMethods:
     ) -> Tensor:
         """torch.cross on every shard; see torch's documentation."""
     def crow_indices(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def cuda(
         self,
         device: str | builtins.int | torch.device | PlacedDevice | None = None,
@@ -537,7 +537,7 @@ class TensorMethods:
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
     def indices(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def inner(self, other: Tensor) -> Tensor:
         """The sum of products over the last dim of both, for all pairs of the other dims."""
     def int(self, memory_format: torch.memory_format | None = None) -> Tensor:
@@ -1037,7 +1037,7 @@ class TensorMethods:
     def round(self, *, decimals: builtins.int = 0) -> Tensor:
         """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
     def row_indices(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def rsqrt(self, /) -> Tensor:
         """`rsqrt` of each element."""
     def scatter(
@@ -1115,7 +1115,7 @@ class TensorMethods:
     ) -> ValuesAndIndices:
         """The values along `dim` in order, and their indices. Equal values keep their order."""
     def sparse_dim(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def split(
         self,
         split_size_or_sections: builtins.int | Sequence[builtins.int] | None = None,
@@ -1254,15 +1254,15 @@ class TensorMethods:
     def to_sparse(self, sparse_dim: builtins.int | None = None) -> SparseTensor:
         """The elements that are not 0, of which there may be any number: not in graphs."""
     def to_sparse_bsc(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def to_sparse_bsr(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def to_sparse_coo(self, sparse_dim: builtins.int | None = None) -> SparseTensor:
         """The elements that are not 0, of which there may be any number: not in graphs."""
     def to_sparse_csc(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def to_sparse_csr(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not supported: the tensor is dense; call to_sparse() for a sparse one in coordinate form."""
+        """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def to_torch(self) -> torch.Tensor:
         """A torch tensor: of a local tensor sharing memory, of a global one the logical value."""
     def tolist(self) -> Any:
