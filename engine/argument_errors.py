@@ -170,7 +170,7 @@ def _renamed(constant: object, own: Mapping[str, str]) -> object:
 
 def handle_error(
     core: Function, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
-) -> tuple[Sequence[object], Mapping[str, object]] | None:
+) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
     """Raise an error that names a public function, for one that does not name it yet.
 
     Returns the arguments of another call instead where 0-d tensors are given for numbers.
@@ -214,7 +214,7 @@ def _is_number(value: Any) -> bool:
 
 def _with_numbers(
     core: Function, args: Sequence[object], kwargs: Mapping[str, object]
-) -> tuple[Sequence[object], Mapping[str, object]] | None:
+) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
     """The arguments with numbers for 0-d tensors where a parameter takes no tensor, or None.
 
     torch takes such tensors for sizes, bounds and other numbers, where they need no gradient.
