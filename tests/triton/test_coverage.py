@@ -117,9 +117,16 @@ def test_work_of_torch_is_noticed():
     assert op_table.missing(left, ["a", "b", "never run"]) == ["b", "never run"]
 
 
+COMPLEX = (
+    "dot einsum exp logaddexp logsumexp rms_norm sigmoid tanh tanhshrink tensordot vdot".split()
+)
+
+
 @pytest.mark.slow
 def test_kernels_do_in_torch_what_is_listed():
-    seen = torch_inside.observe(torch_inside.some(samples.load()))
+    # Products of complex numbers are torch's, as the table of ops says.
+    real = [x for x in samples.load() if x.name not in COMPLEX or "complex" not in repr(x)]
+    seen = torch_inside.observe(torch_inside.some(real))
     assert torch_inside.differences(seen, torch_inside.INSIDE) == []
 
 
