@@ -26,21 +26,25 @@ ASKED = {"expression_of", "why_not", "stand_in", "_plan"}
 ASKED |= {"_half_open", "_round_down"}
 # Copies that make a tensor dense are torch's everywhere.
 ALLOWED = {"clone"}
+COMPLEX = "complex"  # stands for all operators that take or give complex numbers
 # Module of kernels/gpu -> operators of torch -> why Triton kernels there use them.
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
-_COMPLEX = "complex numbers of 128 bits, and what is no sum, product or conjugate of them"
+_PAIRS = "complex numbers of 128 bits, and all but sums, products and conjugates of each element"
 _WIDE = "heads of more than 256 features, see the comment there; the CPU has a kernel for them"
 INSIDE: dict[str, dict[str, str]] = {
     "attention_kernels": {
         "_scaled_dot_product_flash_attention_for_cpu": _WIDE,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _WIDE,
     },
+    "gemm": {COMPLEX: _PAIRS},
+    "matmul_kernels": {COMPLEX: _PAIRS},
+    "reduce_kernels": {COMPLEX: _PAIRS},
     "gather_scatter_kernels": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "cross_entropy_kernels": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
     "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "pointwise_kernels": {
-        "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
-        "scalar_tensor": "numbers next to them",
+        COMPLEX: _PAIRS,
+        "_to_copy": "8-bit floats to and from 64 bits, as the samples of quantize_fp8 cast",
         "digamma polygamma": "iterations that Triton's libraries have not",
     },
 }
@@ -59,8 +63,13 @@ class Inside(TorchDispatchMode):
         if is_work(function) and name not in ALLOWED and has_values(result):
             module = caller()
             if module:
-                self.seen[module][name] += 1
+                self.seen[module][COMPLEX if is_complex(args, result) else name] += 1
         return result
+
+
+def is_complex(args, result):
+    """Whether a call has complex numbers as its arguments or its result."""
+    return any(isinstance(x, torch.Tensor) and x.is_complex() for x in tree_leaves((args, result)))
 
 
 def has_values(result):
@@ -76,10 +85,16 @@ def caller():
         here = module_of(frame.f_code.co_filename)
         if here == "triton" and not module:
             return ""
-        if here and frame.f_code.co_name in ASKED:
+        if frame.f_code.co_name in ASKED and in_kernels(frame.f_code.co_filename):
             return ""
         module, frame = module or here, frame.f_back
     return module
+
+
+@cache
+def in_kernels(file):
+    """Whether a file is below kernels/, of which kernels/gpu is a part."""
+    return FOLDER.parent in Path(file).parents
 
 
 @cache
