@@ -43,7 +43,7 @@ def drawn_ahead(
 ) -> Tensor | None:  # fmt: skip
     """The same as `philox.fill` on the CPU, of a small `shape`; None where one draw is cheaper.
 
-    `kind` tells what `transform` computes.
+    Draws with equal `kind` have the same `transform`.
     Example: `drawn_ahead((8,), (2,), (3,), "bits", lambda w: w >> 8, seed=0, call=1,
     dtype=torch.int64, wide=False)` after the same with `call=0`.
     """

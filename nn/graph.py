@@ -18,7 +18,6 @@ from ..engine import interpreter
 from ..engine.argument_errors import with_argument_errors
 from ..engine.autocast import Autocast
 from ..engine.commit import Change
-from ..engine.grad_attributes import hooks_on
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
@@ -42,15 +41,7 @@ from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .graph_checks import check_optimizer, check_scaler
 from .graph_state import Parts, StateDict, load_state, state_of
-from .graph_structure import (
-    Setting,
-    Signature,
-    check_inputs,
-    same_tables,
-    settings_of,
-    structure,
-    walk,
-)
+from .graph_structure import Signature, Structure, check_inputs, same_tables, walk
 from .graph_text import GraphTree
 from .module import Module
 
@@ -103,8 +94,7 @@ class Graph:
         self._optimizers: list[tuple[Optimizer, LRScheduler | None]] = []
         self._scaler: StaticGradScaler | None = None
         self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
-        self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
-        self._numbers: list[Setting] = []  # theirs
+        self._structure = Structure()
         self._recaptures = Recaptures()
         self._zero = Zero(None)
         self._stored = StoredLayouts()
@@ -158,7 +148,7 @@ class Graph:
 
     def __getstate__(self) -> dict[str, object]:
         """The state for copies: all but the compiled programs, which are bound to these tensors."""
-        return {**self.__dict__, "_compiled": OrderedDict(), "_flat": [], "_numbers": []}
+        return {**self.__dict__, "_compiled": OrderedDict(), "_structure": Structure()}
 
     @property
     def name(self) -> str:
@@ -236,8 +226,7 @@ class Graph:
         self._follow_zero()
         found = self._compiled.get(key)
         if found is None or found.outdated():
-            self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
-            self._numbers[:] = settings_of(self._flat)
+            self._structure.read(self._modules.values())
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
             self._check_inputs(form, metas)
@@ -265,13 +254,7 @@ class Graph:
         check_inputs(self.name, self._compiled, form, metas)
 
     def _modes(self) -> tuple[object, ...]:
-        # Parameters may be frozen, added, or get hooks after a graph was compiled.
-        groups = [group for optim, _ in self._optimizers for group in optim.param_groups]
-        params = [param for group in groups for param in group["params"]]
-        frozen = [param.node is None for param in params]
-        clipped = [group.get("clip_grad_max_norm") is not None for group in groups]
-        numbers = tuple([fields.get(name) for fields, name in self._numbers])
-        return structure(self._flat), numbers, *frozen, *clipped, *hooks_on(params)
+        return self._structure.key(optimizer for optimizer, _ in self._optimizers)
 
     def _follow_zero(self) -> None:
         """Drop the compiled programs if `config.enable_zero` was called since the last call."""

@@ -9,10 +9,12 @@ from typing import TypeAlias
 import torch
 
 from ..engine.global_mode import mode_now
+from ..engine.grad_attributes import hooks_on
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..graph.graph_config import GraphModule
+from ..optim.optimizer import Optimizer
 from .module import Module
 
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
@@ -22,12 +24,36 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def structure(modules: Iterable[Module]) -> tuple[object, ...]:
-    """A key of modes, settings, hooks, submodules, parameters and buffers.
+class Structure:
+    """The modules of a graph at its latest compilation, and a key of what may change in them."""
 
-    It begins with the dtype and layout of new tensors, which are the same for all modules.
-    """
-    return torch.get_default_dtype(), mode_now(), *[_of(module) for module in modules]
+    def __init__(self) -> None:
+        self._modules: list[Module] = []
+        self._settings: list[Setting] = []
+
+    def read(self, modules: Iterable[Module]) -> None:
+        """Take these modules, and all below them."""
+        self._modules[:] = [module for top in modules for module in top.modules()]
+        self._settings[:] = _settings_of(self._modules)
+
+    def key(self, optimizers: Iterable[Optimizer]) -> tuple[object, ...]:
+        """A key of what may change between calls.
+
+        Those are the dtype and layout of new tensors; modes, settings, hooks, submodules,
+        parameters and buffers of the modules; and whether parameters are frozen, clipped or have
+        hooks.
+        """
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        params = [param for group in groups for param in group["params"]]
+        return (
+            torch.get_default_dtype(),
+            mode_now(),
+            *[_of(module) for module in self._modules],
+            tuple([fields.get(name) for fields, name in self._settings]),
+            *[param.node is None for param in params],
+            *[group.get("clip_grad_max_norm") is not None for group in groups],
+            *hooks_on(params),
+        )
 
 
 def _of(module: Module) -> tuple[object, ...]:
@@ -44,15 +70,15 @@ def _of(module: Module) -> tuple[object, ...]:
     )
 
 
-# Where the number of a layer is kept: in which attributes, under which name.
+# The attributes of a layer, and the name of one that is a number.
 Setting: TypeAlias = tuple[Mapping[str, object], str]
 
 
-def settings_of(modules: Iterable[Module]) -> list[Setting]:
-    """The numbers of the package's own layers that may change: the chance of a dropout, and such.
+def _settings_of(modules: Iterable[Module]) -> list[Setting]:
+    """The numbers of the package's own layers that may change, such as the p of a dropout.
 
-    Those of other modules are the program's, which may count or measure something with them. Of
-    integers only 0 and 1 are no sizes.
+    Numbers of other modules are left out: the program may count or measure something with them.
+    Integers other than 0 and 1 are sizes.
     """
     return [
         (vars(module), name)

@@ -113,9 +113,9 @@ def make(
 
 
 def plain_meta(shape: Shape, dtype: object, layout: TypedLayout) -> Meta | None:
-    """The meta of what is asked for where that is a local tensor with data and no more.
+    """The meta of a new local tensor with data, if nothing else is asked for.
 
-    None for all else, and while ops are captured. It saves most of the time that `make` takes.
+    None otherwise, and while ops are captured. `make` takes most of its time for what is left out.
     """
     device = layout.get("device")
     if len(layout) > ("device" in layout) or isinstance(device, PlacedDevice):
