@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..optimizer import Optimizer
-from .changed_rates import is_torchs, multiplies, rate_after
+from .recurrent_rates import is_torchs, multiplies, rate_after
 from .composite import CompositeScheduler
 from .scheduler import LRScheduler, Schedule
 from .together import together

@@ -10,7 +10,7 @@ from ...engine.argument_errors import with_argument_errors
 from ...engine.commit import Change, restored
 from ...errors import OnefoldNotImplementedError, OnefoldValueError
 from ..optimizer import Optimizer, set_rate
-from .changed_rates import rate_after, rate_again
+from .recurrent_rates import rate_after, restarted_rate
 from .scheduler import LRScheduler, Schedule, Scheduler
 
 
@@ -114,23 +114,27 @@ def _within(scheduler: CompositeScheduler) -> Iterator[LRScheduler]:
             yield from _within(part)
 
 
-def _advance(scheduler: LRScheduler, again: bool) -> None:
-    """Let a scheduler set the rates of its next step, or start `again` at its step 0."""
+def _advance(scheduler: LRScheduler, restart: bool) -> None:
+    """Let a scheduler set the rates of its next step, or with `restart` those of its step 0."""
     groups = scheduler.optimizer.param_groups
-    step = 0 if again else scheduler.last_step + 1
+    step = 0 if restart else scheduler.last_step + 1
     if scheduler.schedules:
-        change = rate_again if again else rate_after
-        triples = zip(scheduler.schedules, groups, scheduler.base_lrs, strict=True)
-        rates = [change(one, float(group["lr"]), base, step) for one, group, base in triples]
+        pairs = zip(scheduler.schedules, groups, scheduler.base_lrs, strict=True)
+        rates = [
+            restarted_rate(schedule, float(group["lr"]), base)
+            if restart
+            else rate_after(schedule, float(group["lr"]), base, step)
+            for schedule, group, base in pairs
+        ]
     elif isinstance(scheduler, CompositeScheduler):
-        if again:
+        if restart:
             for part in _within(scheduler):
                 part.last_step = -1
-        for part, restart in scheduler.turns(step):
-            _advance(part, restart)
+        for part, restarts in scheduler.turns(step):
+            _advance(part, restarts)
         rates = [float(group["lr"]) for group in groups]
     else:
-        rates = scheduler._asked(step, again)
+        rates = scheduler._asked(step, restart)
     scheduler.last_step, scheduler._last_lr = step, rates
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate

@@ -1,4 +1,4 @@
-"""What a schedule makes of the rate one step before, which others may have changed, as in torch."""
+"""Rates by recurrence, as in torch: from the rate one step before, which others may have changed."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def rate_after(schedule: Schedule, rate: float, base_lr: float, step: int) -> fl
     return rate * schedule.rate(1.0, step) / before if before else rate
 
 
-def rate_again(schedule: Schedule, rate: float, base_lr: float, step: int) -> float:
-    """The rate of a schedule that starts again, where torch computes the rate by itself."""
-    del step
+def restarted_rate(schedule: Schedule, rate: float, base_lr: float) -> float:
+    """The rate of a schedule that starts over, as torch computes it without the steps before."""
     if isinstance(schedule, Product):
         return rate * schedule.factor(0)
     return schedule.rate(base_lr, 0)
