@@ -1,4 +1,4 @@
-"""Rates by recurrence, as in torch: from the rate one step before, which others may have changed."""
+"""Rates by recurrence, as in torch: each from the one before, which others may have changed."""
 
 from __future__ import annotations
 
