@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..optimizer import Optimizer
-from .recurrent_rates import is_torchs, multiplies, rate_after
 from .composite import CompositeScheduler
+from .recurrent_rates import is_torchs, multiplies, rate_after
 from .scheduler import LRScheduler, Schedule
 from .together import together
 
