@@ -317,7 +317,9 @@ def randperm(
     """
     check_count(n)
     keys = words_of_64_bits((n,), (0,), (n,), seed=seed, call=call, device=device)
-    return (_order(keys) if keys.is_cpu else torch.argsort(keys, stable=True)).to(dtype)
+    # numpy's order of no elements has a stride of 0, which no view as another dtype takes.
+    by_numpy = keys.is_cpu and n > 0
+    return (_order(keys) if by_numpy else torch.argsort(keys, stable=True)).to(dtype)
 
 
 def _order(keys: Tensor) -> Tensor:

@@ -415,6 +415,10 @@ def test_errors_say_what_is_allowed(draw, builtin, says):
     assert isinstance(caught.value, OnefoldError)
 
 
+def test_randperm_of_nothing_can_be_viewed_as_another_dtype():
+    assert random_ref.randperm(0, seed=0, call=0).view(torch.uint8).tolist() == []
+
+
 def test_randperm_of_a_negative_number():
     with pytest.raises(ValueError, match="n=-1"):
         random_ref.randperm(-1, seed=0, call=0)
