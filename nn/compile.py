@@ -140,7 +140,7 @@ class Compiled:
             return Autocast(capture, autocast.dtypes, autocast.caches)
 
         function = self._function
-        before = self._entries[0].key if self._entries else None
+        latest = self._entries[0].key if self._entries else None
         owner = getattr(function, "__self__", function)
         guards = Guards()
         guards.add(function)
@@ -179,7 +179,7 @@ class Compiled:
         if len(self._entries) > self.size:
             del self._entries[self.size :]
             setting = "recompile_limit=..."
-            self._recaptures.dropped(self._name, self.size, setting, before, key)
+            self._recaptures.dropped(self._name, self.size, setting, latest, key)
         return compiled, free
 
     @property

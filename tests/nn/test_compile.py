@@ -687,6 +687,11 @@ def test_captures_in_most_calls_are_a_warning(world):
     with pytest.warns(flow.RecaptureWarning, match="11 times, .* names outside of it refer to"):
         change(-1)
 
+    layer = flow.compile(nn.Linear(2, 2), recompile_limit=1)
+    repeat(lambda n: layer(flow.ones(n + 1, 2)), 10)
+    with pytest.warns(flow.RecaptureWarning, match="11 times, .* an input was .* pad inputs"):
+        layer(flow.ones(99, 2))
+
     graph = nn.Graph.trace(lambda x: x + 1)
     calls = iter(range(100))
     repeat(lambda n: graph(flow.ones(n)), 19)
