@@ -128,6 +128,25 @@ def test_the_arguments_are_torchs(name):
         assert found == repr(getattr(torch.optim, name)([v], lr=0.5))
 
 
+def test_three_defaults_are_not_torchs():
+    """They are OneFlow's, and docs/differences.md lists them."""
+    found = set()
+    for name, theirs in vars(torch.optim).items():
+        mine = getattr(flow.optim, name, None)
+        if inspect.isclass(theirs) and inspect.isclass(mine):
+            defaults = inspect.signature(mine).parameters
+            found |= {
+                (name, each.name, defaults[each.name].default)
+                for each in inspect.signature(theirs).parameters.values()
+                if each.name in defaults and defaults[each.name].default != each.default
+            }
+    assert found == {
+        ("AdamW", "weight_decay", 0.0),
+        ("Adagrad", "lr", 1e-3),
+        ("RMSprop", "lr", 1e-3),
+    }
+
+
 @pytest.mark.parametrize(
     "name", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adadelta", "RAdam", "Rprop", "ASGD"]
 )
