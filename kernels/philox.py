@@ -11,14 +11,15 @@ A narrow draw gives element e of the logical tensor word e & 3 of group e >> 2. 
 
 A rank asks for a *box*: `size` elements from `offset` on, inside the logical `shape`. The words are
 made in whole groups and trimmed to the box, so that any cut of a tensor holds the same values.
-numpy makes them on the CPU, chunk by chunk inside the cache. On GPUs the Triton kernels of
-`kernels/gpu/random/` make the same words.
+numpy makes them on the CPU, chunk by chunk inside the cache, with as many threads as torch uses.
+On GPUs the Triton kernels of `kernels/gpu/random/` make the same words.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -33,6 +34,7 @@ Ints: TypeAlias = tuple[int, ...]
 # A seed, or an int64 tensor of a seed and a call id, which is read in place of both.
 Seed: TypeAlias = int | Tensor
 Words: TypeAlias = NDArray[np.integer[Any]]  # unsigned
+Tile: TypeAlias = tuple[int, int, int, int]  # first row, last row, first column, last column
 Index = TypeVar("Index", int, NDArray[np.int64])
 Transform = Callable[[Words], NDArray[np.generic]]
 
@@ -44,6 +46,8 @@ _LOW64 = 0xFFFF_FFFF_FFFF_FFFF
 
 # Groups made at once: their buffers, 10 words of 64 bits per group, stay inside a 1 MiB cache.
 CPU_CHUNK = 8192
+# Elements from which on several threads fill a tensor. One thread takes 2 ms for as many.
+MIN_THREADED = 1 << 18
 
 
 def signed(number: int) -> int:
@@ -203,8 +207,8 @@ class Rows:
         return start
 
 
-def _tiles(rows: Rows, lanes: int, chunk: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first row, last row, first column, last column), each of at most `chunk` groups."""
+def _tiles(rows: Rows, lanes: int, chunk: int) -> Iterator[Tile]:
+    """Yield tiles of at most `chunk` groups each."""
     width = _groups_across(rows.length, lanes)
     row_step = max(1, chunk // width)
     column_step = rows.length if width <= chunk else (chunk - 1) * lanes
@@ -236,30 +240,53 @@ def fill(
     out = torch.empty(size, dtype=dtype, device="cpu")
     key: tuple[int, int] = tuple(seed.tolist()) if isinstance(seed, Tensor) else (seed, call)
     if out.numel():
-        rows = Rows.of_box(shape, offset, size)
-        lanes = 2 if wide else 4
-        chunk = min(CPU_CHUNK, rows.count * _groups_across(rows.length, lanes))
-        _fill(out, rows, lanes, Philox(*key, chunk), transform)
+        _fill(out, Rows.of_box(shape, offset, size), 2 if wide else 4, key, transform)
     return out.to(device)
 
 
-def _fill(out: Tensor, rows: Rows, lanes: int, philox: Philox, transform: Transform) -> None:
+def _fill(out: Tensor, rows: Rows, lanes: int, key: tuple[int, int], transform: Transform) -> None:
+    chunk = min(CPU_CHUNK, rows.count * _groups_across(rows.length, lanes))
+    table = out.view(rows.count, rows.length)
+    tiles = list(_tiles(rows, lanes, chunk))
+
+    def draw(some: Sequence[Tile]) -> None:
+        philox = Philox(*key, chunk)
+        for tile in some:
+            _fill_tile(table, tile, rows, lanes, philox, transform)
+
+    threads = min(_threads(out), len(tiles))
+    if threads == 1:
+        draw(tiles)
+        return
+    with ThreadPoolExecutor(threads) as pool:  # numpy computes without Python's lock
+        for share in [pool.submit(draw, tiles[first::threads]) for first in range(threads)]:
+            share.result()
+
+
+def _threads(out: Tensor) -> int:
+    """The number of threads that fill a tensor: torch's, or one where more would take longer."""
+    # Tensors of inference mode can only be written by the thread in which it is on.
+    return 1 if out.numel() < MIN_THREADED or out.is_inference() else torch.get_num_threads()
+
+
+def _fill_tile(
+    table: Tensor, tile: Tile, rows: Rows, lanes: int, philox: Philox, transform: Transform
+) -> None:
     def draw(groups: NDArray[np.int64]) -> Tensor:
         words = philox.words(groups.view(np.uint64))
         return torch.from_numpy(transform(words.view(np.uint64) if lanes == 2 else words))
 
-    table = out.view(rows.count, rows.length)
-    for first_row, last_row, first, last in _tiles(rows, lanes, philox.chunk):
-        tile = table[first_row:last_row, first:last]
-        width = _groups_across(last - first, lanes)
-        if last_row - first_row == 1:
-            group, skip = divmod(rows.starts(first_row) + first, lanes)
-            values = draw(np.arange(group, group + width))
-            tile.copy_(values[None, skip : skip + last - first])
-        else:
-            index = rows.starts(np.arange(first_row, last_row)) + first
-            groups = (index[:, None] // lanes + np.arange(width)).reshape(-1)
-            _copy_rows(draw(groups).view(len(index), -1), index % lanes, lanes, tile)
+    first_row, last_row, first, last = tile
+    out = table[first_row:last_row, first:last]
+    width = _groups_across(last - first, lanes)
+    if last_row - first_row == 1:
+        group, skip = divmod(rows.starts(first_row) + first, lanes)
+        values = draw(np.arange(group, group + width))
+        out.copy_(values[None, skip : skip + last - first])
+    else:
+        index = rows.starts(np.arange(first_row, last_row)) + first
+        groups = (index[:, None] // lanes + np.arange(width)).reshape(-1)
+        _copy_rows(draw(groups).view(len(index), -1), index % lanes, lanes, out)
 
 
 def _copy_rows(values: Tensor, skip: NDArray[np.int64], lanes: int, out: Tensor) -> None:

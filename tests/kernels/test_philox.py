@@ -1,7 +1,10 @@
 """Philox's words are those of its paper."""
 
+import threading
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 from philox_oracle import CALL, SEED, halves, philox_oracle, word_oracle
 
@@ -72,3 +75,45 @@ def test_a_box_is_cut_into_its_longest_rows(box, rows):
 def test_a_box_outside_its_shape_is_refused(box):
     with pytest.raises(AssertionError):
         philox.Rows.of_box(*box)
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+
+LARGE = (philox.MIN_THREADED // 64, 64)
+
+
+def test_several_threads_fill_a_large_tensor(two_threads):
+    seen = set()
+
+    def transform(words):
+        seen.add(threading.get_ident())
+        return words.astype(np.int64)
+
+    found = philox.fill(
+        LARGE, (0, 0), LARGE, transform, seed=SEED, call=CALL, dtype=torch.int64
+    ).flatten()
+    assert threading.get_ident() not in seen and 1 <= len(seen) <= 2
+    for index in (0, 1, 2**17 + 3, len(found) - 1):
+        assert found[index] == word_oracle(index)
+
+
+def test_an_error_of_a_thread_is_raised(two_threads):
+    def transform(words):
+        raise ValueError("no such number")
+
+    with pytest.raises(ValueError, match="no such number"):
+        philox.fill(LARGE, (0, 0), LARGE, transform, seed=0, call=0, dtype=torch.int64)
+
+
+def test_large_tensors_in_inference_mode(two_threads):
+    def draw():
+        return philox.fill(
+            LARGE, (0, 0), LARGE, lambda w: w.astype(np.int64), seed=0, call=0, dtype=torch.int64
+        )
+
+    with torch.inference_mode():
+        found = draw()
+    assert torch.equal(found, draw())

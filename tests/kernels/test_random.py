@@ -96,11 +96,17 @@ def test_box_is_the_slice_of_the_whole(draw, box):
     assert_box_is_slice(draw, *box)
 
 
-@given(box=boxes(), chunk=st.integers(4, 12), name=st.sampled_from(sorted(KINDS)))
-def test_box_does_not_depend_on_the_chunk(box, chunk, name):
+@given(
+    box=boxes(), chunk=st.integers(4, 12), threads=st.integers(1, 3),
+    name=st.sampled_from(sorted(KINDS)),
+)  # fmt: skip
+def test_box_does_not_depend_on_chunks_and_threads(box, chunk, threads, name):
     expected = KINDS[name](*box, seed=SEED, call=CALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(philox, "CPU_CHUNK", chunk)
+        patch.setattr(philox, "MIN_THREADED", 1)
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(random_ref, "drawn_ahead", lambda *args, **kwargs: None)
         assert same(KINDS[name](*box, seed=SEED, call=CALL), expected)
 
 
