@@ -10,16 +10,15 @@ import torch
 
 from ...distributed.topology import get_world_size
 from ...engine import interpreter
-from ...engine.autograd_function import Function
-from ...engine.convert import to_global, to_local
+from ...engine.convert import to_local
 from ...engine.placement import Placement
-from ...engine.sbp import broadcast, split, without_partial
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...graph.pytree import tree_map
 from ..functional_call import functional_call
 from ..module import Module
 from .gradient_reducer import GradientReducer
+from .local_batch import LocalBatch
 
 
 class DistributedDataParallel(Module):
@@ -111,6 +110,7 @@ class DistributedDataParallel(Module):
         self.static_graph = static_graph
         self.bucket_bytes_cap = int(cap * 1024 * 1024)
         self.placement = placement
+        self._batch = LocalBatch(placement, dim=dim)
         self.require_backward_grad_sync = True
         self._checked = False
         if any(t.is_local for t in [*module.parameters(), *module.buffers()]):
@@ -124,18 +124,11 @@ class DistributedDataParallel(Module):
             if held is not None:
                 return functional_call(self.module, held, inputs, kwargs)
         self._reducer.enabled = self.require_backward_grad_sync
-        local: list[Tensor] = []
-
-        def read(x: Tensor) -> Tensor:
-            if x.is_global:
-                return x
-            local.append(x)
-            return self._joined(x)
-
-        given = tree_map(inputs, read), tree_map(kwargs, read)
-        self._checked = self._checked or bool(local)
-        result = self.module(*given[0], **given[1])
-        return tree_map(result, self._own_part) if local else result
+        check = not (self._checked and self.static_graph)
+        (inputs, kwargs), local = self._batch.joined((inputs, kwargs), check)
+        self._checked = self._checked or local
+        result = self.module(*inputs, **kwargs)
+        return self._batch.own_parts(result) if local else result
 
     def _held_for(self, given: Any) -> dict[str, Tensor] | None:
         """Local parameters and buffers for local inputs; None where they are not whole here."""
@@ -152,23 +145,6 @@ class DistributedDataParallel(Module):
         if not all(x.shards and all(sbp.is_broadcast for sbp in x.sbp) for _, x in own):
             return None
         return {name: to_local(x) for name, x in own}
-
-    def _joined(self, x: Tensor) -> Tensor:
-        """The tensor of which a local input is this rank's part."""
-        place = self.placement
-        splits = x.ndim > self.dim
-        if x.requires_grad:
-            x = _scaled(x, float(place.num_ranks))
-        whole = (broadcast,) * place.ndim
-        sbp = (split(self.dim), *whole[1:]) if splits else whole
-        return to_global(x, place, sbp, check_meta=not (self._checked and self.static_graph))
-
-    def _own_part(self, y: Tensor) -> Tensor:
-        """A result as a local tensor, whose gradient is one of as many as there are ranks."""
-        if y.is_local:
-            return y
-        y = to_local(to_global(y, sbp=without_partial(y.sbp)))
-        return _scaled(y, 1.0 / self.placement.num_ranks) if y.requires_grad else y
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -201,24 +177,6 @@ class DistributedDataParallel(Module):
             "DistributedDataParallel.register_comm_hook: gradients are summed by boxing. To change "
             "them as they come, use tensor.register_post_accumulate_grad_hook under no_sync()."
         )
-
-
-class _Scale(Function):
-    """x, with a gradient that is multiplied."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return dy * ctx.factor, None
-
-
-def _scaled(x: Tensor, factor: float) -> Tensor:
-    y: Tensor = _Scale.apply(x, factor)
-    return y
 
 
 def _placement(
