@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
 from types import ModuleType
 
-from .distributed.torch_names import MISSING as DISTRIBUTED
+from .distributed.torch_names import MISSING as DISTRIBUTED, MISSING_OF_TENSORS
 from .errors import OnefoldRuntimeError
 from .missing_names import CUDA, FX, JIT, NAMES, ONNX, UTILS
 from .nn.unsupported_names import ATTENTION, LAYERS
@@ -39,6 +39,12 @@ PATHS: Mapping[str, str] = {
             "cuda.amp": "cuda_amp",
             "cuda.amp.autocast_mode": "cuda_amp",
             "cuda.amp.grad_scaler": "cuda_amp",
+            "distributed._composable": "parallel.fsdp",
+            "distributed._composable.fsdp": "parallel.fsdp",
+            "distributed._tensor": "parallel.mesh_tensors",
+            "distributed.device_mesh": "parallel.device_mesh",
+            "distributed.fsdp": "parallel.fsdp",
+            "distributed.tensor": "parallel.mesh_tensors",
             "nn.attention": "nn.attention_backends",
             "nn.attention.flex_attention": "nn.flex_attention",
             "nn.modules": "layer_paths",
@@ -66,8 +72,8 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
-        __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler distributed.elastic futures
-        mps utils._pytree utils.benchmark utils.hooks xpu
+        __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler distributed.elastic
+        distributed.fsdp.wrap futures mps utils._pytree utils.benchmark utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",
@@ -80,6 +86,7 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
     _PACKAGE: NAMES,
     f"{_PACKAGE}.cuda": CUDA,
     f"{_PACKAGE}.distributed": DISTRIBUTED,
+    f"{_PACKAGE}.distributed.tensor": MISSING_OF_TENSORS,
     f"{_PACKAGE}.fx": FX,
     f"{_PACKAGE}.jit": JIT,
     f"{_PACKAGE}.nn": LAYERS,

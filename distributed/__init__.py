@@ -15,7 +15,7 @@ from .topology import (
     get_local_rank as get_local_rank,
     get_node_size as get_node_size,
 )
-from .torch_names import MISSING, OFFERED
+from .torch_names import MISSING, MODULES, OFFERED
 from .wait import current_op as current_op
 from .world import (
     World as World,
@@ -33,10 +33,12 @@ _ROOT = __name__.rpartition(".")[0]
 def __getattr__(name: str) -> Any:
     if name in OFFERED:
         return getattr(import_module(f"{_ROOT}.{OFFERED[name]}"), name)
+    if name in MODULES:
+        return import_module(f"{_ROOT}.{MODULES[name]}")
     if name in MISSING:
         raise import_module(f"{_ROOT}.graph.unsupported").missing_attribute(MISSING, __name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *OFFERED})
+    return sorted({*globals(), *OFFERED, *MODULES})

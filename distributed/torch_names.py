@@ -31,27 +31,24 @@ OFFERED: Mapping[str, str] = {
         """.split(),
         "group_messages",
     ),
+    **dict.fromkeys(("DeviceMesh", "init_device_mesh"), "parallel.device_mesh"),
+}
+
+# Modules that stand elsewhere.
+MODULES: Mapping[str, str] = {
+    "device_mesh": "parallel.device_mesh",
+    "fsdp": "parallel.fsdp",
+    "tensor": "parallel.mesh_tensors",
 }
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"
-_MESH = (
-    'name the ranks in a placement, such as flow.placement("cuda", ranks=[[0, 1], [2, 3]])' + _GUIDE
-)
-_SHARDS = "call model.shard_(placement), which stores parameters in shards" + _GUIDE
-_DTENSOR = (
-    "make a global tensor, by x.to_global(placement, sbp) or flow.randn(..., placement=, sbp=); "
-    "flow.parallel.tensor_parallel(model, placement, plan) lays out a model" + _GUIDE
-)
-
 MISSING: Mapping[str, str] = {
-    **dict.fromkeys("DeviceMesh device_mesh init_device_mesh".split(), _MESH),
-    **dict.fromkeys("_composable _shard fsdp".split(), _SHARDS),
+    "_shard": "call flow.distributed.fsdp.fully_shard(model)" + _GUIDE,
     **dict.fromkeys(
         "FileStore HashStore PrefixStore Store TCPStore".split(),
         ("ranks meet by themselves; use torch.distributed's own for other keys"),
     ),
     "_functional_collectives": "global tensors communicate by to_global, which has gradients",
-    "_tensor": _DTENSOR,
     "algorithms": (
         "leave communication hooks and Join out: all ranks compute one program, whose gradients "
         "are summed by boxing; flow.utils.checkpoint computes activations again"
@@ -66,5 +63,10 @@ MISSING: Mapping[str, str] = {
     "pipelining": "use set_stage in an nn.Graph; docs/graph.md has schedules" + _GUIDE,
     "rpc": "every rank runs the same program; send values with dist.send or broadcast_object_list",
     "run": "start programs with torchrun or `python -m onefold.distributed.launch`",
-    "tensor": _DTENSOR,
+}
+
+# The same below flow.distributed.tensor.
+MISSING_OF_TENSORS: Mapping[str, str] = {
+    "experimental": "write ops of global tensors, which infer their layouts",
+    "parallel": "call flow.parallel.tensor_parallel(model, placement, plan)" + _GUIDE,
 }

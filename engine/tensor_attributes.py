@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import finalize
 
 import torch
@@ -83,6 +83,16 @@ class TensorAttributes(TensorMethods):
             found = _ids[id(self)] = next(_next_id)
             finalize(self, _ids.pop, id(self))
         return found
+
+    @property
+    def device_mesh(self) -> Any:
+        """The placement of a global tensor as a DeviceMesh."""
+        return names.device_mesh(self)
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """The sbp of a global tensor by DTensor's names: Shard(dim), Replicate() or Partial()."""
+        return tuple(names.placements(self))
 
     # Of the memory format: tensors are dense.
 

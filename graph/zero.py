@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -62,13 +62,16 @@ def plan_zero(
 
 
 def split_layout(
-    meta: Meta, shard_min_size: int, gradient: Meta | None = None, dim: int | None = None
-) -> NdSbp:
-    """The layout of one parameter as `plan_zero` chooses it, or only among splits of `dim`."""
+    meta: Meta, shard_min_size: int, gradient: Meta | None = None, dim: int | None = None,
+    only_axes: Sequence[int] | None = None,
+) -> NdSbp:  # fmt: skip
+    """The layout of one parameter as `plan_zero` chooses it, or among splits of a dim, or axes."""
     if meta.placement is None or any(sbp.is_partial for sbp in meta.nd_sbp):
         return meta.nd_sbp
     mesh = meta.placement.shape
     axes = [a for a, sbp in enumerate(meta.nd_sbp) if sbp.is_broadcast and mesh[a] > 1]
+    if only_axes is not None:
+        axes = [axis for axis in axes if axis in only_axes]
     if gradient is not None and gradient.placement is meta.placement:
         axes = [a for a in axes if gradient.nd_sbp[a].is_partial] or axes
     nd_sbp = meta.nd_sbp

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import torch
 
 from ..engine import autograd_tape, interpreter
+from ..engine.autograd_function import Function
 from ..engine.convert import to_global
 from ..engine.grad_mode import no_grad
 from ..engine.saved_tensors import saved_tensors_hooks
@@ -18,13 +21,44 @@ from ..errors import AutogradError, OnefoldRuntimeError
 class Gather(NamedTuple):
     """A parameter in the table of its module, and its layout while it is used.
 
-    With `reshard_after_forward` backward gathers it once more; otherwise the tape keeps it.
+    With `reshard_after_forward` backward gathers it once more; otherwise the tape keeps it. It is
+    gathered in `dtype`, and its gradient summed in `grad_dtype`, if they are given.
     """
 
     table: dict[str, Any]
     name: str
     sbp: NdSbp
     reshard_after_forward: bool
+    dtype: torch.dtype | None = None
+    grad_dtype: torch.dtype | None = None
+
+    def changes(self, param: Tensor) -> bool:
+        """Whether it is used in another layout or dtype than that in which it is stored."""
+        return param.sbp != self.sbp or self.dtype not in (None, param.dtype)
+
+    def whole(self, param: Tensor) -> Tensor:
+        """The parameter as it is used."""
+        used = to_global(
+            param if self.dtype is None else param.to(self.dtype),
+            sbp=self.sbp,
+            grad_sbp=param.sbp,
+        )
+        if self.grad_dtype in (None, used.dtype) or not used.requires_grad:
+            return used
+        return cast("Tensor", _CastGradient.apply(used, self.grad_dtype))
+
+
+class _CastGradient(Function):
+    """x, with a gradient in another dtype."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.dtype = dtype
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        return dy.to(ctx.dtype), None
 
 
 @contextmanager
@@ -39,12 +73,12 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
     try:
         for place in places:
             param: Tensor | None = place.table.get(place.name)
-            if param is not None and param.is_global and param.sbp != place.sbp:
-                whole = to_global(param, sbp=place.sbp, grad_sbp=param.sbp)
+            if param is not None and param.is_global and place.changes(param):
+                whole = place.whole(param)
                 before.append(_Gathered(place, param, whole, whole.version))
                 place.table[place.name] = whole
                 if keeping is not None and place.reshard_after_forward:
-                    keeping.add(param, whole)
+                    keeping.add(place, param, whole)
         if keeping is None or keeping.is_empty:
             yield
         else:
@@ -80,8 +114,8 @@ class _Gathered(NamedTuple):
 class _Shards(NamedTuple):
     """The replacement of a gathered parameter on the tape."""
 
+    place: Gather
     param: Tensor
-    sbp: NdSbp
     version: int
 
 
@@ -96,9 +130,9 @@ class _Keeping:
     def is_empty(self) -> bool:
         return not self._kept
 
-    def add(self, param: Tensor, whole: Tensor) -> None:
+    def add(self, place: Gather, param: Tensor, whole: Tensor) -> None:
         if whole.shards:
-            shards = _Shards(param, whole.sbp, param.version)
+            shards = _Shards(place, param, param.version)
             self._kept[id(whole.shards[0])] = whole, shards
 
     def forget(self) -> None:
@@ -121,4 +155,4 @@ class _Keeping:
                 "was called"
             )
         with no_grad():
-            return to_global(packed.param, sbp=packed.sbp)
+            return packed.place.whole(packed.param)

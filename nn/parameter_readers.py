@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..engine.sbp import NdSbp
 from .gathered_parameters import Gather
 
@@ -25,16 +27,25 @@ def readers(model: Module) -> Iterator[tuple[str, Module, Module]]:
         yield name, owner, above if above is not None and above._reads_children else owner
 
 
-def add_gathers(model: Module, layouts: Mapping[str, NdSbp], reshard_after_forward: bool) -> None:
+def add_gathers(
+    model: Module,
+    layouts: Mapping[str, NdSbp],
+    reshard_after_forward: bool,
+    dtype: torch.dtype | None = None,
+    grad_dtype: torch.dtype | None = None,
+) -> None:
     """Make the modules that read these parameters gather them to these layouts.
 
-    With `reshard_after_forward` they are gathered once more in backward.
+    See `Gather` for the other arguments.
     """
     params = dict(model.named_parameters(remove_duplicate=False))
     chosen = {id(params[name]): sbp for name, sbp in layouts.items()}
     for name, owner, reader in readers(model):
         sbp = chosen.get(id(params[name]))
         if sbp is not None:
-            new = Gather(owner._parameters, name.rpartition(".")[2], sbp, reshard_after_forward)
+            new = Gather(
+                owner._parameters, name.rpartition(".")[2], sbp, reshard_after_forward, dtype,
+                grad_dtype,
+            )  # fmt: skip
             others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
             reader.__dict__.update(_gathers=(*others, new), _hooked=True)

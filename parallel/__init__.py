@@ -1,5 +1,6 @@
 """How a model is laid over devices from outside: tables of layouts by the names of parameters."""
 
+from .fully_sharded import fully_shard as fully_shard
 from .layout_plan import (
     COLUMN as COLUMN,
     REPLICATE as REPLICATE,
@@ -10,4 +11,5 @@ from .layout_plan import (
     Rule as Rule,
     Style as Style,
 )
+from .mesh_tensors import DTensor as DTensor
 from .tensor_parallel import tensor_parallel as tensor_parallel

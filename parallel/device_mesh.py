@@ -1,0 +1,188 @@
+"""DeviceMesh: a placement whose axes have names, with torch's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..distributed.world import world
+from ..engine.ops.creation import tensor
+from ..engine.placement import Placement, Ranks, SupportsArray
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, OnefoldValueError
+from ..process_groups import ProcessGroup
+
+__all__ = ["DeviceMesh", "init_device_mesh"]
+
+
+class DeviceMesh:
+    """Ranks as an n-d mesh, of which each axis may have a name; or some axes of such a mesh.
+
+    `mesh["tp"]` names an axis of the whole mesh. What is laid out over it is global over the whole
+    mesh, and broadcast along the other axes. Raises OnefoldValueError for names that do not fit.
+
+    >>> import onefold as flow
+    >>> mesh = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("dp", "tp"))
+    >>> mesh["tp"].size(), mesh["tp"].placement
+    (2, onefold.placement(type="cpu", ranks=[[0, 1], [2, 3]]))
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        mesh: Ranks | SupportsArray,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+        backend_override: object = None,
+        _init_backend: bool = True,
+    ) -> None:
+        ranks: Any = mesh.tolist() if isinstance(mesh, Tensor) else mesh
+        self.placement = Placement(device_type, ranks)
+        self.axes = tuple(range(self.placement.ndim))
+        self.mesh_dim_names = _checked_names(mesh_dim_names, self.placement.ndim)
+
+    @staticmethod
+    def _of(placement: Placement, axes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+        """The mesh of some axes of a placement."""
+        made = object.__new__(DeviceMesh)
+        made.placement, made.axes, made.mesh_dim_names = placement, axes, names or None
+        return made
+
+    @property
+    def device_type(self) -> str:
+        return self.placement.device_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([self.placement.shape[axis] for axis in self.axes])
+
+    @property
+    def ndim(self) -> int:
+        return len(self.axes)
+
+    @property
+    def mesh(self) -> Tensor:
+        """The ranks: of some axes of a mesh, those that differ from this rank along them only."""
+        found: Tensor = tensor(self._ranks().tolist())
+        return found
+
+    def size(self, mesh_dim: int | None = None) -> int:
+        """The number of ranks, or that along one axis."""
+        return prod(self.shape) if mesh_dim is None else self.shape[mesh_dim]
+
+    def get_rank(self) -> int:
+        """The rank of this process; 0 where one process has all of them."""
+        return world().rank or 0
+
+    def get_coordinate(self) -> list[int] | None:
+        """Where this rank is along each axis; None outside of the mesh."""
+        position = self.placement.position.get(self.get_rank())
+        if position is None:
+            return None
+        at = self.placement.coordinate(position)
+        return [at[axis] for axis in self.axes]
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """Where this rank is along one axis, which may be left out if there is only one.
+
+        Raises OnefoldRuntimeError for several axes, and outside of the mesh.
+        """
+        if mesh_dim is None and self.ndim != 1:
+            raise OnefoldRuntimeError(
+                f"get_local_rank: the mesh has {self.ndim} axes; name one of them, mesh_dim="
+            )
+        at = self.get_coordinate()
+        if at is None:
+            raise OnefoldRuntimeError(f"rank {self.get_rank()} is not in {self}")
+        return at[self._axis(0 if mesh_dim is None else mesh_dim)]
+
+    def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
+        """The ranks that differ from this one along an axis only, as a process group.
+
+        Raises OnefoldRuntimeError where the axis is left out and there are several.
+        """
+        if mesh_dim is None and self.ndim != 1:
+            raise OnefoldRuntimeError(
+                f"get_group: the mesh has {self.ndim} axes; name one of them, mesh_dim="
+            )
+        return self._group(self._axis(0 if mesh_dim is None else mesh_dim))
+
+    def get_all_groups(self) -> list[ProcessGroup]:
+        """The process group of each axis."""
+        return [self._group(index) for index in range(self.ndim)]
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
+        """The mesh of the axes with these names. Raises KeyError for another name."""
+        chosen = (names,) if isinstance(names, str) else tuple(names)
+        axes = tuple([self.axes[self._axis(name)] for name in chosen])
+        return self._of(self.placement, axes, chosen)
+
+    def _axis(self, dim: int | str) -> int:
+        """The number of an axis among those of this mesh."""
+        if isinstance(dim, str):
+            if dim not in (self.mesh_dim_names or ()):
+                raise KeyError(f"the mesh has no axis {dim!r}; it has {self.mesh_dim_names}")
+            return (self.mesh_dim_names or ()).index(dim)
+        if not -self.ndim <= dim < self.ndim:
+            raise OnefoldValueError(f"the mesh has {self.ndim} axes, without an axis {dim}")
+        return dim % self.ndim
+
+    def _group(self, index: int) -> ProcessGroup:
+        return ProcessGroup(self._along((self.axes[index],)))
+
+    def _along(self, axes: tuple[int, ...]) -> list[int]:
+        """The ranks that differ from this one along these axes only; from the first, outside."""
+        position = self.placement.position.get(self.get_rank(), 0)
+        return [self.placement.flat_ranks[i] for i in self.placement.group(position, axes)]
+
+    def _ranks(self) -> np.ndarray:
+        return np.array(self._along(self.axes)).reshape(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceMesh) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.placement, self.axes, self.mesh_dim_names
+
+    def __repr__(self) -> str:
+        names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"
+        return f"DeviceMesh({self.device_type!r}, {self._ranks().tolist()}{names})"
+
+
+def _checked_names(names: Sequence[str] | None, ndim: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found = tuple(names)
+    if len(found) != ndim:
+        raise OnefoldValueError(
+            f"mesh_shape and mesh_dim_names should have same length, but the mesh has {ndim} axes "
+            f"and the names are {found}"
+        )
+    if len(set(found)) != len(found):
+        raise OnefoldValueError(f"each mesh_dim_name must be unique, but the names are {found}")
+    return found
+
+
+def init_device_mesh(
+    device_type: str,
+    mesh_shape: Sequence[int],
+    *,
+    mesh_dim_names: Sequence[str] | None = None,
+    backend_override: object = None,
+) -> DeviceMesh:
+    """The mesh of the first ranks, in row-major order.
+
+    Raises OnefoldValueError for names that do not fit, PlacementError for more ranks than there are
+    processes. Where one process has all ranks, there are as many as the mesh needs.
+
+    >>> init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    DeviceMesh('cpu', [[0, 1], [2, 3]], mesh_dim_names=('dp', 'tp'))
+    """
+    ranks = np.arange(prod(mesh_shape)).reshape(tuple(mesh_shape))
+    return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)

@@ -1,0 +1,303 @@
+"""fully_shard (torch.distributed.fsdp): parameters in shards, and each rank's part of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, NoReturn, TypeVar, cast
+
+import torch
+
+from ..distributed.topology import get_world_size
+from ..errors import OnefoldTypeError, OnefoldValueError
+from ..graph.pytree import tree_map
+from ..graph.zero import split_layout
+from ..nn.module import Module
+from ..nn.parallel.local_batch import LocalBatch
+from ..nn.parameter import Parameter
+from ..nn.parameter_readers import add_gathers
+from .device_mesh import DeviceMesh, init_device_mesh
+from .mesh_tensors import Shard
+
+__all__ = [
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "UnshardHandle",
+    "fully_shard",
+    "register_fsdp_forward_method",
+]
+
+M = TypeVar("M", bound=Module)
+
+# As `Module.shard_`: a parameter of which a shard would have fewer elements stays whole.
+SHARD_MIN_SIZE = 1024
+
+_inside: ContextVar[bool] = ContextVar("inside_fully_sharded", default=False)
+
+
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """The dtypes in which a module computes, and in which its gradients are summed.
+
+    Parameters are gathered in `param_dtype`. Their gradients are summed over ranks in
+    `reduce_dtype`, by default `param_dtype`. Inputs are cast to `param_dtype` if
+    `cast_forward_inputs` is true, results to `output_dtype`.
+    """
+
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    output_dtype: torch.dtype | None = None
+    cast_forward_inputs: bool = True
+
+
+_FULL_PRECISION = MixedPrecisionPolicy()
+
+
+@dataclass
+class OffloadPolicy:
+    """Parameters stay on the device on which they are used."""
+
+
+@dataclass
+class CPUOffloadPolicy(OffloadPolicy):
+    """Parameters on the host, which is not supported: `fully_shard` raises OnefoldValueError."""
+
+    pin_memory: bool = True
+
+
+class UnshardHandle:
+    """What `unshard(async_op=True)` gives: nothing is left to wait for."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+class _Calls:
+    """How the calls of a module are made: with a local batch, and in which dtypes."""
+
+    def __init__(self, batch: LocalBatch, policy: MixedPrecisionPolicy) -> None:
+        self.batch = batch
+        self.policy = policy
+
+    def run(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The results of a method: local if an argument is, and the call is not inside another."""
+        given, policy = (args, kwargs), self.policy
+        outer = _inside.get()
+        given, local = (given, False) if outer else self.batch.joined(given)
+        if policy.cast_forward_inputs and policy.param_dtype is not None:
+            given = _cast(given, policy.param_dtype)
+        token = _inside.set(True)
+        try:
+            result = function(*given[0], **given[1])
+        finally:
+            _inside.reset(token)
+        if policy.output_dtype is not None:
+            result = _cast(result, policy.output_dtype)
+        return self.batch.own_parts(result) if local else result
+
+
+def _cast(tree: Any, dtype: torch.dtype) -> Any:
+    return tree_map(tree, lambda x: x.to(dtype) if x.dtype.is_floating_point else x)
+
+
+class FSDPModule(Module):
+    """A module whose parameters `fully_shard` stores in shards; every such module is one.
+
+    Parameters are gathered by the call that reads them, and reduced to shards in backward, so the
+    methods that say when torch does so have no effect.
+    """
+
+    _fsdp_calls: _Calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fsdp_calls.run(super().__call__, args, kwargs)
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """No effect: a call gathers what it reads."""
+        return UnshardHandle() if async_op else None
+
+    def reshard(self) -> None:
+        """No effect: nothing is gathered between calls."""
+
+    def set_requires_gradient_sync(
+        self, requires_gradient_sync: bool, *, recurse: bool = True
+    ) -> None:
+        """No effect: gradients are summed when they are made, with the same result."""
+
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """No effect: gradients are summed when they are made, with the same result."""
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """No effect."""
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Whether backward gathers parameters again, or the tape keeps them."""
+        for module in self.modules() if recurse else (self,):
+            gathers = [
+                g._replace(reshard_after_forward=reshard_after_forward) for g in module._gathers
+            ]
+            module.__dict__["_gathers"] = tuple(gathers)
+
+    def set_reshard_after_backward(
+        self, reshard_after_backward: bool, *, recurse: bool = True
+    ) -> None:
+        """No effect: nothing is gathered after backward."""
+
+    def set_modules_to_forward_prefetch(self, modules: Iterable[Module]) -> None:
+        """No effect."""
+
+    def set_modules_to_backward_prefetch(self, modules: Iterable[Module]) -> None:
+        """No effect."""
+
+    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
+        """No effect: backward gathers what it reads."""
+
+    def set_gradient_divide_factor(self, factor: float) -> NoReturn:
+        """Raise OnefoldValueError: gradients are means over the ranks."""
+        raise OnefoldValueError(
+            "set_gradient_divide_factor: gradients are means over the ranks; multiply the loss for "
+            "another factor"
+        )
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def __deepcopy__(self, memo: dict[int, object]) -> NoReturn:
+        raise OnefoldTypeError(
+            "FSDP does not support deepcopy. Copy the module before fully_shard, or load its "
+            "state_dict() into another one"
+        )
+
+
+_classes: dict[type[Module], type[Module]] = {}
+
+
+def _sharded_class(cls: type[Module]) -> type[Module]:
+    """The class of modules of a class that are sharded; its name begins with FSDP, as in torch."""
+    if cls not in _classes:
+        _classes[cls] = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {})
+    return _classes[cls]
+
+
+def fully_shard(
+    module: M | list[M],
+    *,
+    mesh: DeviceMesh | None = None,
+    reshard_after_forward: bool | int | None = None,
+    shard_placement_fn: Callable[[Parameter], Shard | None] | None = None,
+    mp_policy: MixedPrecisionPolicy = _FULL_PRECISION,
+    offload_policy: OffloadPolicy | None = None,
+    ignored_params: set[Parameter] | None = None,
+) -> M | list[M]:
+    """Store a module's parameters in shards, in place, and let its calls take local batches.
+
+    Parameters become global over `mesh`, by default all ranks, from the values of its first one.
+    Each is split along dim 0, or that of `shard_placement_fn`, unless its shards would have fewer
+    than 1024 elements; those of `ignored_params` and of modules that were sharded before stay as
+    they are. With a mesh of two axes they are split over the last and replicated along the first.
+    Calls gather parameters as `Module.shard_` says; `reshard_after_forward=False` keeps them for
+    backward.
+
+    Local inputs are this rank's part of the batch, and results are local then; gradients are means
+    over the ranks, as in torch, if each rank's loss is a mean over its part. Global inputs are
+    taken as they are: then results are global, and gradients those of one process with all of the
+    batch.
+    Every rank takes part in every call. Raises OnefoldTypeError for what is no module,
+    OnefoldValueError for a mesh of more axes and for parameters on the host. Zhao et al., "PyTorch
+    FSDP" (2023).
+
+    >>> import onefold as flow
+    >>> mesh = init_device_mesh("cpu", (2,))
+    >>> model = flow.nn.Sequential(flow.nn.Linear(64, 64), flow.nn.ReLU())
+    >>> type(fully_shard(model, mesh=mesh)).__name__, model[0].weight.placements
+    ('FSDPSequential', (Shard(dim=0),))
+    """
+    modules = module if isinstance(module, list) else [module]
+    for each in modules:
+        if not isinstance(each, Module):
+            raise OnefoldTypeError(
+                f"fully_shard needs an onefold Module, but got {type(each).__name__}"
+            )
+    if isinstance(offload_policy, CPUOffloadPolicy):
+        raise OnefoldValueError(
+            "fully_shard: CPUOffloadPolicy is not supported; parameters stay on their device. To "
+            "keep activations on the host, use flow.autograd.graph.save_on_cpu()"
+        )
+    again = reshard_after_forward is not False
+    for each in modules:
+        shard_module(each, mesh, again, shard_placement_fn, mp_policy, ignored_params)
+    return module
+
+
+def shard_module(
+    module: Module,
+    mesh: DeviceMesh | None,
+    reshard_after_forward: bool,
+    dim_of: Callable[[Parameter], Shard | None] | None,
+    policy: MixedPrecisionPolicy,
+    ignored: set[Any] | None,
+) -> None:
+    """`fully_shard` of one module; see there for the arguments."""
+    module = cast("Module", getattr(module, "_orig_mod", module))  # of flow.compile
+    mesh = _mesh_for(module, mesh)
+    inner = [m for m in module.modules() if isinstance(m, FSDPModule) and m is not module]
+    done = {id(p) for m in inner for p in m.parameters()}
+    done |= {id(p) for p in ignored or ()}
+    dims: dict[str, int] = {}
+    for name, param in module.named_parameters():
+        if id(param) not in done:
+            chosen = None if dim_of is None else dim_of(param)
+            dims[name] = 0 if chosen is None else chosen.dim
+    module.to_global(mesh.placement, lambda name, tensor: None)
+    params = dict(module.named_parameters())
+    used = {name: params[name].sbp for name in dims}
+    stored = {
+        name: split_layout(params[name].meta, SHARD_MIN_SIZE, dim=dim, only_axes=mesh.axes[-1:])
+        for name, dim in dims.items()
+    }
+    module.to_global(sbp=lambda name, tensor: stored.get(name))
+    low = {name for name in dims if policy.param_dtype and params[name].is_floating_point()}
+    cast_too = {name: used[name] for name in low}
+    split = {name: sbp for name, sbp in used.items() if name not in low and sbp != stored[name]}
+    add_gathers(module, split, reshard_after_forward)
+    add_gathers(module, cast_too, reshard_after_forward, policy.param_dtype, policy.reduce_dtype)
+    module.__dict__["_fsdp_calls"] = _Calls(LocalBatch(mesh.placement, mesh.axes), policy)
+    if not isinstance(module, FSDPModule):
+        module.__class__ = _sharded_class(type(module))
+
+
+def _mesh_for(module: Module, mesh: DeviceMesh | None) -> DeviceMesh:
+    if mesh is None:
+        device = next((p.device.type for p in module.parameters()), "cpu")
+        return init_device_mesh(device, (get_world_size(),))
+    if not isinstance(mesh, DeviceMesh):
+        raise OnefoldTypeError(
+            "fully_shard: mesh must be a DeviceMesh, such as init_device_mesh('cpu', (2,)), but "
+            f"got {mesh!r}"
+        )
+    if mesh.ndim > 2:
+        raise OnefoldValueError(
+            f"fully_shard expects a 1D or 2D DeviceMesh, but got {mesh}; name its axes, as in "
+            "mesh['replicate', 'shard']"
+        )
+    return mesh
+
+
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
+    """Let calls of another method of a sharded module take local batches, as those of forward do.
+
+    No effect for a module that `fully_shard` did not change.
+    """
+    if isinstance(module, FSDPModule):
+        method = getattr(module, method_name)
+
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return module._fsdp_calls.run(method, args, kwargs)
+
+        module.__dict__[method_name] = call
