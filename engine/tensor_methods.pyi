@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.storage import TypedStorage, UntypedStorage
 
+from ..parallel.device_mesh import DeviceMesh
+from ..parallel.mesh_tensors import MeshPlacement
 from .argument_types import DeviceLike
 from .generator import Generator
 from .grad_attributes import HookHandle
@@ -436,6 +438,8 @@ class TensorMethods:
         """`frac` of each element."""
     def frexp(self) -> Frexp:
         """torch.frexp on every shard; see torch's documentation."""
+    def full_tensor(self, *, grad_placements: Sequence[MeshPlacement] | None = None) -> Tensor:
+        """All of a global tensor as a local one, on every rank."""
     def gather(
         self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False
     ) -> Tensor:
@@ -976,6 +980,16 @@ class TensorMethods:
         """`reciprocal` of each element."""
     def record_stream(self, s: torch.Stream) -> None:
         """Keep the memory of this process's shards until stream `s` has finished its current work."""
+    def redistribute(
+        self,
+        device_mesh: DeviceMesh | None = None,
+        placements: Sequence[MeshPlacement] | None = None,
+        *,
+        async_op: builtins.bool = False,
+        forward_dtype: torch.dtype | None = None,
+        backward_dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """A global tensor in other placements, with the same value and a gradient: see `to_global`."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     def register_post_accumulate_grad_hook(

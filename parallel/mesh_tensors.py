@@ -56,7 +56,7 @@ M = TypeVar("M", bound=Module)
 __path__: list[str] = []  # import_paths.py leads to what is below it
 
 
-class Placement:
+class MeshPlacement:
     """How a tensor lies along one axis of a mesh: the base of Shard, Replicate and Partial."""
 
     def is_shard(self, dim: int | None = None) -> bool:
@@ -72,30 +72,31 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Shard(Placement):
+class Shard(MeshPlacement):
     """Split along a dim: `flow.sbp.split(dim)`."""
 
     dim: int
 
 
 @dataclass(frozen=True)
-class Replicate(Placement):
+class Replicate(MeshPlacement):
     """Every rank has all of it: `flow.sbp.broadcast`."""
 
 
 @dataclass(frozen=True)
-class Partial(Placement):
+class Partial(MeshPlacement):
     """The value is the sum, or maximum or minimum, over ranks: `flow.sbp.partial_sum`."""
 
     reduce_op: str = "sum"
 
 
-Placements: TypeAlias = Sequence[Placement] | None
+Placement = MeshPlacement  # torch's name of it
+Placements: TypeAlias = Sequence[MeshPlacement] | None
 
 _REDUCTIONS = {"sum": partial_sum, "max": partial_max, "min": partial_min}
 
 
-def _sbp_of(placement: Placement, ndim: int) -> Sbp:
+def _sbp_of(placement: MeshPlacement, ndim: int) -> Sbp:
     if isinstance(placement, Shard):
         return split(placement.dim % ndim if ndim else placement.dim)
     if isinstance(placement, Replicate):
@@ -108,7 +109,7 @@ def _sbp_of(placement: Placement, ndim: int) -> Sbp:
     )
 
 
-def _placement_of(sbp: Sbp) -> Placement:
+def _placement_of(sbp: Sbp) -> MeshPlacement:
     if sbp.is_split:
         return Shard(sbp.dim)
     if sbp.is_broadcast:
@@ -305,7 +306,7 @@ def device_mesh(input: Tensor) -> DeviceMesh:
 
 
 @register_function
-def placements(input: Tensor) -> tuple[Placement, ...]:
+def placements(input: Tensor) -> tuple[MeshPlacement, ...]:
     """The sbp of a global tensor as placements."""
     return tuple([_placement_of(sbp) for sbp in input.sbp])
 

@@ -9,7 +9,7 @@ import torch
 from launched import run_ranks
 
 import onefold as flow
-from onefold.distributed.torch_names import MISSING, OFFERED
+from onefold.distributed.torch_names import MISSING, MODULES, OFFERED
 from onefold.distributed.world import virtual_world, world
 from onefold.errors import MixedTensorsError, OnefoldTypeError, OnefoldValueError, RankMismatch
 
@@ -237,7 +237,9 @@ def test_every_name():
         with pytest.raises(AttributeError, match=f"{name} is not offered"):
             getattr(dist, name)
     assert all(hasattr(torch.distributed, name) for name in OFFERED)
-    with pytest.raises(ImportError, match=r"model\.shard_"):
-        __import__("onefold.distributed.fsdp")
+    for name in MODULES:
+        assert dir(getattr(dist, name)) and name in dir(dist)
+    with pytest.raises(ImportError, match=r"nn\.Graph"):
+        __import__("onefold.distributed.pipelining")
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         _ = dist.other
