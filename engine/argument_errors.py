@@ -209,7 +209,7 @@ def is_any_number(values: Iterable[object]) -> bool:
 
 def _is_number(value: Any) -> bool:
     """Whether torch would take this tensor for a number."""
-    return hasattr(value, "meta") and value.ndim == 0 and not value.requires_grad
+    return hasattr(value, "shards") and value.ndim == 0 and not value.requires_grad
 
 
 def _with_numbers(
@@ -305,7 +305,7 @@ def _is_of_users(error: Exception) -> bool:
 
 def _shown(value: object) -> str:
     """A value as errors show it: a tensor by its meta, anything else shortened."""
-    if hasattr(value, "meta"):
+    if hasattr(value, "shards"):
         return f"a Tensor, {value.meta!r}"
     if value is not None and type(value).__module__ != "builtins":
         return kind_of(value)

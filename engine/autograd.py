@@ -304,23 +304,14 @@ def _parents(edge: Edge) -> list[Edge]:
 def _check_unchanged(node: Node, args: tuple[object, ...]) -> None:
     """Raise AutogradError if something that the node saved has been changed in place since."""
     changed = node.out is CHANGED
-    for index, arg in enumerate(args):
-        if isinstance(arg, Tensor) and arg.version > node.seq:
-            changed = changed or _is_read(node, index)
+    for arg in args:
+        changed = changed or (isinstance(arg, Tensor) and arg.version > node.seq)
     if changed:
         raise AutogradError(
             "one of the variables needed for gradient computation has been modified by an "
             f"inplace operation: {node.name()} kept it for backward. Use the out-of-place form "
             "there, or work on a clone()."
         )
-
-
-def _is_read(node: Node, index: int) -> bool:
-    """Whether backward reads input `index`: where the op is linear in it, others' gradients do."""
-    linear = getattr(node.op, "linear", "")
-    others = any(p is not None for at, p in enumerate(node.parents) if at != index)
-    alone = isinstance(linear, str) and (linear == "each" or str(index) in linear.split())
-    return others or not alone
 
 
 def _rewrap_all(

@@ -26,6 +26,7 @@ from .generated import function
 from .names import Function, names
 from .op import Attributes, Op
 from .own_shards import own_tuple
+from .saved_values import saved_by_any, saved_for
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
 
@@ -137,7 +138,8 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     assert isinstance(op, Op)
     is_boxing = type(op).boxing is not Op.boxing
     # The text of an entry names the kept outputs up to the last one.
-    assert isinstance(op.saves_output, bool) or op.saves_output[-1] == op.num_outputs - 1
+    kept = op.saves_output
+    assert isinstance(kept, bool) or saved_by_any(kept)[-1] == op.num_outputs - 1
     form = Form(
         params,
         attributes=_count(op.attributes),
@@ -221,9 +223,9 @@ def record(
     nodes = tuple([t.node if isinstance(t, Tensor) else None for t in tensors])
     if nodes.count(None) == len(nodes):
         return None
-    saves = op.saves
     saved = tensors
-    if saves is not None:
+    if op.saves is not None:
+        saves = saved_for(op.saves, nodes)
         saved = [
             t.meta if isinstance(t, Tensor) and index not in saves else t
             for index, t in enumerate(tensors)
@@ -232,15 +234,18 @@ def record(
         recorded or op,
         nodes,
         (*saved, *plan.given),
-        kept_outputs(out, op.saves_output) if op.saves_output else None,
+        kept_outputs(op, out, nodes) if op.saves_output else None,
         plan.metas if op.num_outputs != 1 else plan.meta,
     )
 
 
-def kept_outputs(out: Any, kept: bool | tuple[int, ...]) -> Any:
+def kept_outputs(op: Op, out: Any, needs: Sequence[object]) -> Any:
     """The outputs that a node keeps; None replaces those that it does not."""
-    if isinstance(kept, bool):
+    if isinstance(op.saves_output, bool):
         return out
+    kept = saved_for(op.saves_output, needs)
+    if op.num_outputs == 1:
+        return out if kept else None
     return tuple([part if index in kept else None for index, part in enumerate(out)])
 
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from .op import Saves
+from .saved_values import needed_for, saved_by_any
+
 
 @dataclass(frozen=True)
 class Form:
@@ -24,8 +27,8 @@ class Form:
     params: tuple[str, ...]
     attributes: int | None = None  # how many hashable attributes follow; None: any number
     several: bool = False  # whether there are several outputs
-    saves: tuple[int, ...] | None = None  # as in Op, like the next four
-    saves_output: bool | tuple[int, ...] = False
+    saves: Saves | None = None  # as in Op, like the next four
+    saves_output: bool | Saves = False
     one_gradient: bool = False
     aliases: bool = False
     makes_views: bool = False
@@ -187,9 +190,7 @@ def source(form: Form) -> str:
     texts["node"] = "node" if form.several else "y.node"
     texts["to_node"] = "node" if form.several else "y.node = node"
     texts["meta"] = "metas" if form.several else "meta"
-    texts["saved_output"] = texts["made"] if form.saves_output else "None"
-    if isinstance(form.saves_output, tuple):
-        texts["saved_output"] = _kept(form.saves_output)
+    texts["saved_output"] = _saved_output(form, texts["made"])
     outputs = "outputs_of_one" if form.one_gradient else "outputs"
     texts["outputs"] = f"{outputs}(plan, shards, node)"
     texts["shared"] = str(form.makes_views)
@@ -221,10 +222,32 @@ def _record(form: Form) -> str:
     return _RECORD_VIEW if form.makes_views else _RECORD
 
 
-def _kept(indices: tuple[int, ...]) -> str:
-    """The source of the tuple that `kept_outputs` returns, where the last output is kept."""
-    kept = [f"shards[{i}]" if i in indices else "None" for i in range(indices[-1] + 1)]
-    return _tuple(kept)
+def _saved_output(form: Form, made: str) -> str:
+    """The source of what `kept_outputs` returns; of several outputs the last is among the kept."""
+    saves = form.saves_output
+    if isinstance(saves, bool):
+        return made if saves else "None"
+    if not form.several:
+        return _if_needed(form, saves, 0, made, "None")
+    count = saved_by_any(saves)[-1] + 1
+    return _tuple([_if_needed(form, saves, i, f"shards[{i}]", "None") for i in range(count)])
+
+
+def _if_needed(form: Form, saves: Saves, position: int, value: str, otherwise: str) -> str:
+    """The source of a value that is saved if a gradient that needs it is wanted."""
+    needed = needed_for(saves, position)
+    tensors = [index for index, param in enumerate(form.params) if param[-1] != "#"]
+    if needed is None or set(tensors) <= set(needed):
+        return value
+    needs = [_needs(form.params[index]) for index in needed if index in tensors]
+    return f"({value} if {' or '.join(needs)} else {otherwise})" if needs else otherwise
+
+
+def _needs(param: str) -> str:
+    """The source of whether the tensor of a parameter needs a gradient."""
+    name = param.rstrip("?")
+    there = f"{name}.node is not None"
+    return f"({name} is not None and {there})" if param[-1] == "?" else there
 
 
 def _with_block(text: str, name: str, block: str) -> str:
@@ -253,14 +276,15 @@ def _named(form: Form) -> dict[str, str]:
             saved.append(name)
             continue
         absent = f"None if {name} is None else " if param[-1] == "?" else ""
-        keeps = form.saves is None or index in form.saves
         key.append(f"{absent}{name}.meta")
         shards.append(f"{absent}{name}.shards")
         only.append(f"{absent}{name}.shards[0]")
         nodes.append(f"{absent}{name}.node")
-        saved.append(name if keeps else f"{absent}{name}.meta")
-        there = f"{name}.node is not None"
-        any_node.append(f"({name} is not None and {there})" if absent else there)
+        kept = name
+        if form.saves is not None:
+            kept = _if_needed(form, form.saves, index, name, f"{name}.meta")
+        saved.append(name if kept == name else f"{absent}{kept}")
+        any_node.append(_needs(param))
     while nodes[-1] == "None":  # gradients are asked for tensors
         nodes.pop()
     attributes = _attributes(form)

@@ -32,6 +32,8 @@ Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is
 Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
 # Per tensor input: its gradient, or anything falsy where none is wanted.
 Gradients: TypeAlias = Sequence[object]
+# Which inputs or outputs vjp needs: for any gradient, or a tuple for that of each input.
+Saves: TypeAlias = "tuple[int, ...] | tuple[tuple[int, ...], ...]"
 Order: TypeAlias = Literal["", "row-major", "expanded", "always", "first"]  # see `Op.order`
 Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
 
@@ -157,9 +159,11 @@ class Op:
     like: tuple[int, ...] = ()  # per output: which input's shape and dtype it has; else see `infer`
     spec: str = ""  # default rule; see `signature.from_spec`
     linear: str = ""  # how partial sums pass; see `signature.from_spec`
-    saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
-    # Whether vjp needs the output; of several outputs, those that it needs.
-    saves_output: bool | tuple[int, ...] = False
+    # The inputs that vjp needs; None: all of them. With ((1,), (0,)) the gradient of input 0 needs
+    # input 1 and the other way round, and what no wanted gradient needs is not kept.
+    saves: Saves | None = None
+    # Whether vjp needs the output; of several outputs, those that it needs, or a tuple as above.
+    saves_output: bool | Saves = False
     # The entry of the op that gives the first output in a lower precision too, after it.
     with_low_copy: Function | None = None
     one_gradient: bool = False  # whether of several outputs only the first can have a gradient
@@ -240,7 +244,8 @@ class Op:
         """Gradients for the tensor inputs; `needs[i]` is falsy where none is wanted.
 
         Written with ops, so that it can be differentiated and captured again. Inputs that
-        `saves` leaves out, and the output unless `saves_output`, arrive as metas.
+        `saves` leaves out, and the output unless `saves_output`, arrive as metas. So does what only
+        the gradients of inputs need that had none when the op ran.
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 

@@ -66,7 +66,8 @@ def channel_statistics(
     else:
         mean = variance = wide.new_full(shape_of_statistics(x), torch.nan)
     count = x.numel() // max(x.shape[1], 1)
-    now = mean.flatten(), variance.flatten() * (count / max(count - 1, 1))
+    # In memory of its own: a program may change the statistics that it gets.
+    now = mean.flatten().clone(), variance.flatten() * (count / max(count - 1, 1))
     moved = [
         new if old is None else torch.lerp(old, new.to(old.dtype), momentum)
         for old, new in zip((running_mean, running_var), now, strict=True)

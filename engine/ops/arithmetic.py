@@ -142,17 +142,19 @@ def _mul_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradien
     return needs[0] and sum_to(_mul(dy, b), a.meta), needs[1] and sum_to(_mul(dy, a), b.meta)
 
 
-def _div_vjp(needs: Needs, dy: Tensor, y: Tensor, a: Meta, b: Tensor) -> Gradients:
+def _div_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
     if dy.meta.dtype.is_complex:
-        y, b = conj_of(y), conj_of(b)
+        a, b = conj_of(a), conj_of(b)
     share = _div(dy, b)
-    return needs[0] and sum_to(share, a), needs[1] and sum_to(neg(_mul(share, y)), b.meta)
+    # From both inputs rather than the result, which a program may then change in place.
+    for_b = needs[1] and sum_to(neg(_mul(share, _div(a, b))), b.meta)
+    return needs[0] and sum_to(share, a.meta), for_b
 
 
-def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Number, x: Tensor) -> Gradients:
+def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Meta, n: Number, x: Tensor) -> Gradients:
     if dy.meta.dtype.is_complex:
-        y, x = conj_of(y), conj_of(x)
-    return None, sum_to(neg(_mul(_div(dy, x), y)), x.meta)
+        n, x = n.conjugate(), conj_of(x)
+    return None, sum_to(neg(_mul(_div(dy, x), _rdiv_number(n, x))), x.meta)
 
 
 def _number_mul(number: Number, x: Tensor) -> Tensor:
@@ -161,26 +163,23 @@ def _number_mul(number: Number, x: Tensor) -> Tensor:
     return _mul_number(x, number)
 
 
-_mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
+_mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each", saves=((1,), (0,))))
 _mul_number = with_number("mul", torch.mul, lambda dy, b: mul(dy, b.conjugate()), "0", is_finite_in)
 mul: Operator = register_elementwise(mixed("mul", _mul, _mul_number, _number_mul, is_finite_in))
 
 # Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
-_div = binary(Elementwise("div", torch.div, _div_vjp, saves=(1,), saves_output=True))
+_DIV_SAVES = ((1,), (0, 1))
+_div = binary(Elementwise("div", torch.div, _div_vjp, saves=_DIV_SAVES))
 _div_number = with_number(
     "div", torch.div, lambda dy, b: true_divide(dy, b.conjugate()), "0", is_divisor_in
 )
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
-_rdiv_number = number_first(
-    Elementwise("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
-)
+_rdiv_number = number_first(Elementwise("div", kernels.number_div, _rdiv_number_vjp))
 true_divide: Operator = register_elementwise(
     mixed("true_divide", _div, _div_number, _rdiv_number, is_divisor_in)
 )
 # For a divisor that is 0 only where all addends of the numerator are: a count, a sum of weights.
-div_by_count = binary(
-    Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True)
-)
+div_by_count = binary(Elementwise("div", torch.div, _div_vjp, linear="0", saves=_DIV_SAVES))
 
 
 @register_elementwise

@@ -24,12 +24,18 @@ from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, neg, sub
 from .cast import narrowed, widened
-from .channel_norm import gradients, normalized_by_batch, per_channel
+from .channel_norm import (
+    channel_sums,
+    gradients,
+    normalized_by_batch,
+    over_channels,
+    per_channel,
+)
 from .device_transfer import to
 from .elementwise_nary import addcmul
 from .layer_norm import layer_norm
 from .like import new_empty
-from .reduce import mean as mean_op, without_partials
+from .reduce import mean as mean_op, sum, without_partials
 from .unary import rsqrt
 from .view import view
 
@@ -67,8 +73,8 @@ class BatchNormWithStats(Op):
     kernel = staticmethod(kernels.batch_norm_with_stats)
     num_outputs = 5
     like = (0, 1, 1, 1, 1)
-    saves = (0, 1)
-    saves_output = (3, 4)
+    saves = ((0, 1), (0,), ())
+    saves_output = ((3, 4), (3, 4), ())
     one_gradient = True
     flops_per_element = 6.0
 
@@ -94,8 +100,14 @@ class BatchNormWithStats(Op):
     ) -> Gradients:
         assert dy[0] is not None  # the statistics have no gradient
         eps = rest[-1].eps
+        if not needs[0] and not needs[1]:
+            return None, None, sum(dy[0], over_channels(x))
         if interpreter.is_grad_enabled():  # to be differentiated again
-            return gradients(dy[0], x, weight, eps)
+            return gradients(needs[0], dy[0], x, weight, eps)
+        if not needs[0]:
+            statistics = [per_channel(v, x.ndim) for v in y[3:]]
+            along, level = channel_sums(dy[0], x, *statistics)
+            return None, view(along, weight.shape), view(level, weight.shape)
         return _batch_norm_with_stats_grad(dy[0], x, weight, y[3], y[4], eps)
 
 

@@ -25,7 +25,7 @@ from .cast import cast, widened
 from .elementwise_nary import lerp
 from .like import constant_like
 from .pointwise import Elementwise
-from .reduce import is_split_along, mean as mean_op, without_partials
+from .reduce import is_split_along, mean as mean_op, sum_to, without_partials
 from .unary import rsqrt
 from .variance import variance_around
 from .view import view
@@ -142,11 +142,13 @@ def _normalized_vjp(
     attrs: NormalizedAttributes,
 ) -> Gradients:
     """The statistics get no gradient: it is included in that of x."""
+    if not needs[0] and not needs[3]:
+        return None, None, None, None, sum_to(dy, bias)
     if interpreter.is_grad_enabled():  # to be differentiated again
-        dx, d_weight, d_bias = gradients(dy, x, weight, attrs.eps)
+        dx, d_weight, d_bias = gradients(needs[0], dy, x, weight, attrs.eps)
         return dx, None, None, view(d_weight, weight.shape), view(d_bias, bias.shape)
     dy = without_partials(dy)
-    along, level = _channel_sums(dy, x, mean, rstd)
+    along, level = channel_sums(dy, x, mean, rstd)
     for_x: Tensor | None = None
     if needs[0]:
         whole = without_partials(along), without_partials(level)
@@ -154,8 +156,13 @@ def _normalized_vjp(
     return for_x, None, None, cast(along, weight.dtype), cast(level, bias.dtype)
 
 
-def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    """The gradients of batch norm by ops that can be differentiated, statistics included."""
+def gradients(
+    for_x: object, dy: Tensor, x: Tensor, weight: Tensor | Meta, eps: float
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The gradients of batch norm by ops that can be differentiated, statistics included.
+
+    The first is None unless one `for_x` is wanted.
+    """
     dims = over_channels(x)
 
     def average(t: Tensor) -> Tensor:
@@ -165,21 +172,24 @@ def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor
     centered = wide - average(wide)
     rstd = rsqrt(average(centered * centered) + eps)
     unit = centered * rstd
-    g = slope * weight.reshape(1, -1, *[1] * (x.ndim - 2))
-    dx = cast(rstd * (g - average(g) - unit * average(g * unit)), x.dtype)
-    sums = (slope * unit).sum(dims), slope.sum(dims)
-    return dx, *[cast(each, weight.dtype) for each in sums]
+    dx = None
+    if for_x:
+        assert isinstance(weight, Tensor)
+        g = slope * weight.reshape(1, -1, *[1] * (x.ndim - 2))
+        dx = cast(rstd * (g - average(g) - unit * average(g * unit)), x.dtype)
+    d_weight, d_bias = (slope * unit).sum(dims), slope.sum(dims)
+    return dx, cast(d_weight, weight.dtype), cast(d_bias, weight.dtype)
 
 
 _channel_statistics = several_of(ChannelStatistics(), "x running_mean? running_var? momentum#")
-_channel_sums = several_of(ChannelSums(), "dy x mean rstd")
+channel_sums = several_of(ChannelSums(), "dy x mean rstd")
 _normalized = general(
     Elementwise(
         "batch_normalized",
         kernels.batch_normalized,
         _normalized_vjp,
         passes=(Signature((*(broadcast,) * 3, partial_sum, partial_sum), (partial_sum,)),),
-        saves=(0, 1, 2, 3),
+        saves=((0, 1, 2, 3), (), (), (0, 1, 2), ()),
     ).taking(NormalizedAttributes)
 )
 _slope = general(Elementwise("batch_norm_slope", kernels.batch_norm_slope).taking(SlopeAttributes))

@@ -66,7 +66,7 @@ class Convolution(Op):
     name = "convolution"
     attributes = ConvolutionAttributes
     order = "row-major"
-    saves = (0, 1)
+    saves = ((1,), (0,), ())
     kernel = staticmethod(kernels.convolution)
 
     def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
@@ -191,6 +191,7 @@ class ConvolutionWeightGrad(Op):
     name = "convolution_weight_grad"
     attributes = WeightGradAttributes
     order = "row-major"
+    saves = ((1,), (0,))
 
     def infer(self, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Meta:
         return x.like(shape=attrs.shape)

@@ -134,6 +134,7 @@ class CrossEntropy(CrossEntropyOp):
 
     attributes = CrossEntropyAttributes
     order = "row-major"
+    saves = ((0, 1, 2, 3), (), (), ())
 
     def infer(
         self,
@@ -185,6 +186,8 @@ class CrossEntropy(CrossEntropyOp):
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
         *tensors, attrs = args
+        if not needs[0]:  # the weights of classes get none
+            return ()
         return (_grads[self.log_input]((dy, *tensors), *attrs[:3]),)
 
 
@@ -195,7 +198,8 @@ class CrossEntropyWithLse(Op):
     attributes = CrossEntropyAttributes
     order = "row-major"
     num_outputs = 2
-    saves_output = (1,)
+    saves = ((0, 1, 2), (), ())
+    saves_output = ((1,), (), ())
     one_gradient = True
     flops_per_element = 4.0
 
@@ -225,6 +229,8 @@ class CrossEntropyWithLse(Op):
 
     def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         *tensors, attrs = args
+        if not needs[0]:
+            return ()
         return (cross_entropy_grad((dy[0], *tensors, y[1]), *attrs[:3]),)
 
 

@@ -39,6 +39,7 @@ class Contraction(Op):
     name = "contraction"
     attributes = ContractionAttributes
     linear = "each"
+    saves = ((1,), (0,))
 
     kernel = staticmethod(kernels.contraction)
 

@@ -74,8 +74,9 @@ def derived(
     """An elementwise op whose gradients are functions written with ops, one for each input.
 
     The parameters of a function named `dy`, `y` and as the `inputs` and `settings` get these
-    values, and only what is asked for is kept for backward. Where the name of an input ends in
-    "#" it is a number; such an input, or one that needs no gradient, has None for its function.
+    values, and only what the functions of wanted gradients ask for is kept for backward. Where the
+    name of an input ends in "#" it is a number; such an input, or one that needs no gradient, has
+    None for its function.
     """
     names = [name.rstrip("#") for name in inputs]
     asked = [list(signature(each).parameters) if each else [] for each in gradients]
@@ -94,6 +95,10 @@ def derived(
             meta = f"{names[index]}.meta" if names[index] in kept else names[index]
             term = f"needs[{index}] and sum_to({term}, {meta})"
         terms.append(term if gradient else "None")
+    # An input without a gradient never asks for what is kept.
+    of_each = [kept if g is None else {*a} for g, a in zip(gradients, asked, strict=True)]
+    saves = [tuple([at for at, name in enumerate(names) if name in each]) for each in of_each]
+    of_output = [(0,) * ("y" in each) for each in of_each]
     parameters = ", ".join(["needs", "dy", "y", *names, *["record"] * bool(settings)])
     text = f"def vjp({parameters}):\n    return ({', '.join(terms)},)"
     return Elementwise(
@@ -103,8 +108,8 @@ def derived(
         linear=linear,
         linear_if=linear_if,
         passes=passes,
-        saves=tuple([index for index, name in enumerate(names) if name in kept]),
-        saves_output="y" in kept,
+        saves=saves[0] if len({*saves}) == 1 else tuple(saves),
+        saves_output="y" in kept if len({*of_output}) == 1 else tuple(of_output),
     )
 
 
@@ -327,6 +332,6 @@ def gradient_op(
         for_dy = needs[0] and entry(ddx, conj_of(at), *settings)
         return for_dy, needs[1] and of_slope(ddx, dy, at, *settings)
 
-    op = Elementwise(name, kernel, vjp, linear="0").taking(takes)
+    op = Elementwise(name, kernel, vjp, linear="0", saves=((1,), (0, 1))).taking(takes)
     entry: Entry = binary(op)
     return entry

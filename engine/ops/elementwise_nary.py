@@ -17,10 +17,20 @@ from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
+from .activation import sigmoid
 from .arithmetic import div, mul, neg, sub
 from .cast import cast
 from .compare import eq, ge, le, logical_and
-from .elementwise import Settings, derived, mixed, operator, same, with_number, zero
+from .elementwise import (
+    Gradient,
+    Settings,
+    derived,
+    mixed,
+    operator,
+    same,
+    with_number,
+    zero,
+)
 from .like import constant_like
 from .pointwise import (
     Elementwise,
@@ -33,7 +43,7 @@ from .pointwise import (
     register_elementwise,
 )
 from .reduce import sum_to
-from .unary import exp, log, real, reciprocal, square
+from .unary import log, real, reciprocal, square
 from .where import or_zero, where
 
 _P, _B = partial_sum, broadcast
@@ -47,7 +57,7 @@ def _passing(*inputs: Sbp) -> Signature:
 
 
 def _addcdiv_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tensor) -> Gradients:
-    share = div(dy, conj_of(b))
+    share = div(dy, conj_of(b)) if needs[1] or needs[2] else None
     return (
         needs[0] and sum_to(dy, x),
         needs[1] and sum_to(share, a.meta),
@@ -64,7 +74,7 @@ _addcmul = ternary(
         passes=(_passing(_P, _P, _B), _passing(_P, _B, _P)),
     )
 )
-_addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
+_addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=((), (2,), (1, 2))))
 
 
 def _scaled(name: str, entry: Entry, doc: str) -> Entry:
@@ -130,17 +140,10 @@ def lerp(input: Tensor, end: Tensor, weight: Operand, *, out: Tensor | None = No
 
 
 def _pair(
-    kernel: Kernel, slope_a: Callable[..., Tensor], slope_b: Callable[..., Tensor]
+    kernel: Kernel, gradient_a: Gradient, gradient_b: Gradient
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A function of two tensors of torch, with its derivatives as functions of (y, a, b)."""
-
-    def for_a(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return mul(dy, conj_of(slope_a(y, a, b)))
-
-    def for_b(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return mul(dy, conj_of(slope_b(y, a, b)))
-
-    op = derived(kernel.__name__, kernel, (for_a, for_b), ("a", "b"))
+    """A function of two tensors of torch, with its gradients for them."""
+    op = derived(kernel.__name__, kernel, (gradient_a, gradient_b), ("a", "b"))
     return register_elementwise(binary(op, out=True))
 
 
@@ -153,18 +156,22 @@ def _atan2_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradi
     )
 
 
-def _share(a: Tensor, y: Tensor, base: float = 1.0) -> Tensor:
-    """base ** (a - y) by the logarithm of base, and 0 where both are -inf: there a - y is nan."""
-    return where(eq(y, -math.inf), 0.0, exp(mul(sub(a, y), base)))
+def _share(dy: Tensor, a: Tensor, b: Tensor, base: float) -> Tensor:
+    """dy / (1 + base ** (b - a)) by the logarithm of base, and 0 where both are -inf."""
+    share = sigmoid(mul(sub(a, b), base))
+    nothing = logical_and(eq(a, -math.inf), eq(b, -math.inf))  # a - b is nan there
+    return mul(dy, conj_of(where(nothing, 0.0, share)))
 
 
 atan2 = register_elementwise(binary(Elementwise("atan2", torch.atan2, _atan2_vjp), out=True))
-hypot = _pair(torch.hypot, lambda y, a, b: div(a, y), lambda y, a, b: div(b, y))
-logaddexp = _pair(torch.logaddexp, lambda y, a, b: _share(a, y), lambda y, a, b: _share(b, y))
+hypot = _pair(torch.hypot, lambda dy, y, a: mul(dy, div(a, y)), lambda dy, y, b: mul(dy, div(b, y)))
+logaddexp = _pair(
+    torch.logaddexp, lambda dy, a, b: _share(dy, a, b, 1), lambda dy, a, b: _share(dy, b, a, 1)
+)
 logaddexp2 = _pair(
     torch.logaddexp2,
-    lambda y, a, b: _share(a, y, math.log(2)),
-    lambda y, a, b: _share(b, y, math.log(2)),
+    lambda dy, a, b: _share(dy, a, b, math.log(2)),
+    lambda dy, a, b: _share(dy, b, a, math.log(2)),
 )
 heaviside = register_elementwise(
     binary(Elementwise("heaviside", torch.heaviside), "values", out=True)

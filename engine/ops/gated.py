@@ -29,6 +29,7 @@ class Gated(Op):
     name = "gated"
     attributes = GatedAttributes
     order = "row-major"
+    saves = ((0, 1), (0,))
     flops_per_element = 6.0
     kernel = staticmethod(kernels.gated)
 
@@ -46,6 +47,8 @@ class Gated(Op):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, gate: Tensor, up: Tensor, attrs: GatedAttributes
     ) -> Gradients:
+        if not needs[0]:
+            return None, _gated(gate, dy, attrs.act)
         return _gated_grad((dy, gate, up), attrs.act)
 
 

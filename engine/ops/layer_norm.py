@@ -22,6 +22,7 @@ from .norm import (
     as_shape,
     layer_norm_grad,
     layer_norm_plain,
+    scale_and_shift_gradients,
     splits_rows_only,
 )
 
@@ -47,7 +48,7 @@ class LayerNormWithStats(NormOp):
 
     name = "layer_norm_with_stats"
     num_outputs = 3
-    saves_output = (1, 2)
+    saves_output = ((1, 2), (), ())
     one_gradient = True
     depends_on_position = False
 
@@ -77,6 +78,8 @@ class LayerNormWithStats(NormOp):
         attrs: NormAttributes,
     ) -> Gradients:
         assert dy[0] is not None  # the statistics are for the gradient only
+        if not needs[0]:
+            return scale_and_shift_gradients(True, needs, dy[0], x, weight, bias, attrs)
         if interpreter.is_grad_enabled():  # to be differentiated again
             return layer_norm_grad((dy[0], x, weight), *attrs)
         return _layer_norm_with_stats_grad(dy[0], x, weight, *y[1:], attrs.shape)

@@ -169,7 +169,10 @@ class _SameShape(Elementwise):
         return super().infer(*args)
 
 
-_bits = binary(_SameShape("binary_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp))
+_SAVES = ((0, 1), (0,))  # the gradient of the targets does not need them
+_bits = binary(
+    _SameShape("binary_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp, saves=_SAVES)
+)
 
 
 @register_function
@@ -194,7 +197,10 @@ def _logits_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, t: Tensor) -> Grad
 
 _logits = binary(
     _SameShape(
-        "binary_cross_entropy_with_logits", elementwise.bit_cross_entropy_with_logits, _logits_vjp
+        "binary_cross_entropy_with_logits",
+        elementwise.bit_cross_entropy_with_logits,
+        _logits_vjp,
+        saves=_SAVES,
     )
 )
 
@@ -239,7 +245,8 @@ def _kl_vjp(
     return d_x, d_t
 
 
-_kl = binary(Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp).taking(KlAttributes))
+_kl_op = Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp, saves=((1,), (0, 1)))
+_kl = binary(_kl_op.taking(KlAttributes))
 
 
 @register_function

@@ -77,6 +77,7 @@ class MatrixOp(Op):
     depends_on_position = False
     order: Order = "always"
     linear = "each"
+    saves = ((1,), (0,))
     reference: Kernel
 
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
@@ -151,15 +152,21 @@ def _vector_vjp(needs: Needs, dy: Tensor, a: Tensor, b: Tensor) -> Gradients:
         dy = unsqueeze(dy, -1 if b.ndim == 1 else -2)
     if b.ndim == 1:
         dy = unsqueeze(dy, -1)
-    row = unsqueeze(a, 0) if a.ndim == 1 else a
-    column = unsqueeze(b, 1) if b.ndim == 1 else b
-    da = sum_to(product_nt(dy, column), row.meta) if needs[0] else None
-    db = sum_to(product_tn(row, dy), column.meta) if needs[1] else None
-    if da is not None and a.ndim == 1:
-        da = squeeze(da, 0)
-    if db is not None and b.ndim == 1:
-        db = squeeze(db, 1)
+    da = db = None
+    if needs[0]:
+        da = product_nt(dy, unsqueeze(b, 1) if b.ndim == 1 else b)
+        da = _as_vector(da, a, 0) if a.ndim == 1 else sum_to(da, a.meta)
+    if needs[1]:
+        db = product_tn(unsqueeze(a, 0) if a.ndim == 1 else a, dy)
+        db = _as_vector(db, b, 1) if b.ndim == 1 else sum_to(db, b.meta)
     return da, db
+
+
+def _as_vector(grad: Tensor, vector: Tensor, dim: int) -> Tensor:
+    """The gradient of a vector, from that of a matrix with one more dim of size 1."""
+    size = vector.shape[0]
+    wanted = grad.meta.like((size, 1) if dim else (1, size), vector.dtype)
+    return squeeze(sum_to(grad, wanted), dim)
 
 
 def _rows(x: Meta) -> str:
@@ -200,6 +207,7 @@ class Widened(Op):
     attributes = CastAttributes
     depends_on_position = False
     order: Order = "always"
+    saves = ((1,), (0,))
 
     def __init__(self, product: Product | RowsProduct) -> None:
         super().__init__(f"{product.name}_widened")
@@ -276,7 +284,7 @@ class Linear(MatrixOp):
     order = "row-major"
     reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
-    saves = (0, 1)
+    saves = ((1,), (0,), ())
 
     def deduce(self, x: Meta, w: Meta, bias: Meta | None) -> Meta | None:
         if not alike(x, w, bias) or not x.ndim or w.ndim != 2 or x.shape[-1] != w.shape[1]:

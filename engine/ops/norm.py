@@ -13,7 +13,7 @@ from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, required
+from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, Saves, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -43,7 +43,7 @@ class NormOp(Op):
 
     attributes: Callable[..., Attributes] = NormAttributes
     order = "row-major"
-    saves = (0, 1)
+    saves: Saves | None = ((0, 1), (0,), ())
     flops_per_element = 6.0
 
     def rule(self, axis: Axis, x: Meta, weight: Meta | None, bias: Meta | None, attrs: Arg) -> Rule:
@@ -98,6 +98,8 @@ class Norm(NormOp):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, weight: Tensor | None, *rest: Arg
     ) -> Gradients:
+        if not needs[0]:
+            return scale_and_shift_gradients(self.centered, needs, dy, x, weight, *rest)
         entry = layer_norm_grad if self.centered else _rms_norm_grad
         return entry((dy, x, weight), *rest[-1])
 
@@ -150,6 +152,27 @@ class NormGrad(NormGradOp):
 
 
 # The same in smaller ops: for split normalized dims, and for second gradients.
+
+
+def scale_and_shift_gradients(
+    centered: bool,
+    needs: Needs,
+    dy: Tensor,
+    x: Tensor | Meta,
+    weight: Tensor | Meta | None,
+    bias: Tensor | Meta | None,
+    attrs: NormAttributes,
+) -> Gradients:
+    """The gradients of a norm for weight and bias, where that of x is not wanted."""
+    d_weight = d_bias = None
+    if weight is not None and needs[1]:
+        assert isinstance(x, Tensor)
+        plain = layer_norm_plain if centered else rms_norm_plain
+        unit = plain(widened(x), None, None, *attrs)
+        d_weight = sum_to(mul(dy, unit), weight.meta)
+    if bias is not None and needs[2]:
+        d_bias = sum_to(dy, bias.meta)
+    return None, d_weight, d_bias
 
 
 def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:

@@ -17,13 +17,14 @@ from ..dispatch_plan import result_of_override
 from ..dispatcher import Takes
 from ..meta import Meta
 from ..names import names, register_function
-from ..op import Arg, Gradients, Kernel, NoAttributes, Op
+from ..op import Arg, Gradients, Kernel, NoAttributes, Op, Saves
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, add_inplace_method, add_method
 from ..values import from_torch
 
 P = ParamSpec("P")
+T = TypeVar("T", Tensor, Meta)
 F = TypeVar("F", bound=Callable[..., object])
 Entry: TypeAlias = Callable[..., Tensor]  # what runs an op: of tensors, numbers and attributes
 Operand: TypeAlias = Tensor | NumberLike
@@ -96,8 +97,8 @@ class Elementwise(Op):
         linear: str = "",
         linear_if: NumberPredicate | None = None,
         passes: tuple[Signature, ...] = (),
-        saves: tuple[int, ...] | None = None,
-        saves_output: bool = False,
+        saves: Saves | None = None,
+        saves_output: bool | Saves = False,
     ) -> None:
         super().__init__(name, kernel)
         self.__doc__ = f"`{name}` of each element."
@@ -219,9 +220,11 @@ def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def conj_of(x: Tensor) -> Tensor:
-    """The factor by which a gradient is multiplied: conjugated when complex."""
-    return names.conj_physical(x) if x.meta.dtype.is_complex else x
+def conj_of(x: T) -> T:
+    """The factor by which a gradient is multiplied: conjugated when complex, if it was saved."""
+    if x.meta.dtype.is_complex and isinstance(x, Tensor):
+        return names.conj_physical(x)
+    return x
 
 
 def exact(value: NumberLike | None) -> Exact:

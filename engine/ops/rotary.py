@@ -37,6 +37,7 @@ class Rotary(Op):
     name = "rotary"
     attributes = RotaryAttributes
     order = "first"
+    saves = ((1, 2), (0,), (0,))
     flops_per_element = 3.0
     kernel = staticmethod(kernels.rotary)
 

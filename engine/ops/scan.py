@@ -129,7 +129,8 @@ class Recurrence(Op):
     name = "recurrence"
     attributes = ScanAttributes
     like = (1,)
-    saves_output = True
+    saves = (0,)
+    saves_output = ((0,), ())
     kernel = staticmethod(kernels.recurrence)
 
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: ScanAttributes) -> Rule:
@@ -137,11 +138,11 @@ class Recurrence(Op):
         return [*all_but(attrs.dim, b.ndim, 2), linear]
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor, attrs: ScanAttributes
+        self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Meta, attrs: ScanAttributes
     ) -> Gradients:
         dim, back = attrs
         d_b = _recurrence(conj_of(_shifted(a, dim, not back, 0)), dy, dim, not back)
-        return mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
+        return needs[0] and mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
 
 
 _cumprod = unary(CumProd())

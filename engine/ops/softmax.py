@@ -92,6 +92,7 @@ class SoftmaxGrad(Op):
 
     attributes = OneDim
     order = "row-major"
+    saves = ((1,), (0, 1))
     flops_per_element = 4.0
 
     def __init__(self, log: bool) -> None:

@@ -17,6 +17,7 @@ from ..dispatcher import several_of
 from ..grad_attributes import detach
 from ..meta import Meta, Shape
 from ..op import Gradients, Kernel, Local, Metas, Needs, Op, required
+from ..saved_values import after
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
@@ -58,8 +59,8 @@ class LowNorm(NormOp):
         self.entry = entry  # of the norm
         self.name = f"{norm.name}_and_low_copy"
         self.num_outputs = norm.num_outputs + 1
-        if isinstance(norm.saves_output, tuple):
-            self.saves_output = tuple([index + 1 for index in norm.saves_output])
+        if not isinstance(norm.saves_output, bool):
+            self.saves_output = after(1, norm.saves_output)
 
     def infer(
         self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: LowNormAttributes

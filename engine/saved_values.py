@@ -1,0 +1,63 @@
+"""Saved values: which inputs and outputs an op keeps, by the gradients that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from .op import Saves
+
+
+def saved_by_any(saves: Saves) -> tuple[int, ...]:
+    """The positions that the gradient of some input needs, in order.
+
+    >>> saved_by_any((2, 0)), saved_by_any(((1,), (0, 1)))
+    ((0, 2), (0, 1))
+    """
+    found: set[int] = set()
+    for each in saves:
+        found.update((each,) if isinstance(each, int) else each)
+    return tuple(sorted(found))
+
+
+def after(count: int, saves: Saves) -> Saves:
+    """The same outputs of an op that has so many more before them.
+
+    >>> after(1, (1, 2)), after(1, ((1, 2), ()))
+    ((2, 3), ((2, 3), ()))
+    """
+    moved = [
+        each + count if isinstance(each, int) else tuple([i + count for i in each])
+        for each in saves
+    ]
+    return tuple(moved)  # type: ignore[return-value]  # all are alike
+
+
+def needed_for(saves: Saves, position: int) -> tuple[int, ...] | None:
+    """The inputs whose gradients need what is at a position; None: that of any input does.
+
+    >>> needed_for((0,), 0), needed_for(((1,), (0, 1)), 0), needed_for(((1,), (0, 1)), 1)
+    (None, (1,), (0, 1))
+    """
+    found = []
+    for index, each in enumerate(saves):
+        if isinstance(each, int):
+            if each == position:
+                return None
+        elif position in each:
+            found.append(index)
+    return tuple(found)
+
+
+def saved_for(saves: Saves, needs: Sequence[object]) -> Collection[int]:
+    """The positions that the gradients of some inputs need, which are not None in `needs`.
+
+    >>> saved_for((0, 1), (None, "edge")), saved_for(((1,), (0,)), (None, "edge"))
+    ((0, 1), {0})
+    """
+    found: set[int] = set()
+    for need, each in zip(needs, saves, strict=False):
+        if isinstance(each, int):
+            return saves  # type: ignore[return-value]  # all of them are
+        if need is not None:
+            found.update(each)
+    return found
