@@ -303,7 +303,7 @@ def _is_of_users(error: Exception) -> bool:
     return False
 
 
-def _shown(value: object) -> str:
+def _shown(value: Any) -> str:
     """A value as errors show it: a tensor by its meta, anything else shortened."""
     if hasattr(value, "shards"):
         return f"a Tensor, {value.meta!r}"

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from .op import Saves
-from .saved_values import needed_for, saved_by_any
+from .saved_values import Saves, needed_for, saved_by_any
 
 
 @dataclass(frozen=True)

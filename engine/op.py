@@ -21,6 +21,7 @@ from .boxing import BoxingPlan
 from .meta import Meta
 from .names import Function
 from .placement import Placement
+from .saved_values import Saves
 from .signature import Axis, Rule, from_spec
 from .tensor import Tensor
 
@@ -32,8 +33,6 @@ Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is
 Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
 # Per tensor input: its gradient, or anything falsy where none is wanted.
 Gradients: TypeAlias = Sequence[object]
-# Which inputs or outputs vjp needs: for any gradient, or a tuple for that of each input.
-Saves: TypeAlias = "tuple[int, ...] | tuple[tuple[int, ...], ...]"
 Order: TypeAlias = Literal["", "row-major", "expanded", "always", "first"]  # see `Op.order`
 Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TypeAlias
 
-from .op import Saves
+# Which inputs or outputs vjp needs: numbers, or for the gradient of each input a tuple of them.
+Saves: TypeAlias = tuple[int | tuple[int, ...], ...]
 
 
 def saved_by_any(saves: Saves) -> tuple[int, ...]:
@@ -25,11 +27,12 @@ def after(count: int, saves: Saves) -> Saves:
     >>> after(1, (1, 2)), after(1, ((1, 2), ()))
     ((2, 3), ((2, 3), ()))
     """
-    moved = [
-        each + count if isinstance(each, int) else tuple([i + count for i in each])
-        for each in saves
-    ]
-    return tuple(moved)  # type: ignore[return-value]  # all are alike
+    return tuple(
+        [
+            each + count if isinstance(each, int) else tuple([i + count for i in each])
+            for each in saves
+        ]
+    )
 
 
 def needed_for(saves: Saves, position: int) -> tuple[int, ...] | None:
@@ -38,26 +41,22 @@ def needed_for(saves: Saves, position: int) -> tuple[int, ...] | None:
     >>> needed_for((0,), 0), needed_for(((1,), (0, 1)), 0), needed_for(((1,), (0, 1)), 1)
     (None, (1,), (0, 1))
     """
-    found = []
-    for index, each in enumerate(saves):
-        if isinstance(each, int):
-            if each == position:
-                return None
-        elif position in each:
-            found.append(index)
-    return tuple(found)
+    if position in saves:
+        return None
+    pairs = enumerate(saves)
+    return tuple([i for i, each in pairs if isinstance(each, tuple) and position in each])
 
 
-def saved_for(saves: Saves, needs: Sequence[object]) -> Collection[int]:
+def saved_for(saves: Saves, needs: Sequence[object]) -> Collection[object]:
     """The positions that the gradients of some inputs need, which are not None in `needs`.
 
     >>> saved_for((0, 1), (None, "edge")), saved_for(((1,), (0,)), (None, "edge"))
     ((0, 1), {0})
     """
+    if not saves or isinstance(saves[0], int):
+        return saves
     found: set[int] = set()
     for need, each in zip(needs, saves, strict=False):
-        if isinstance(each, int):
-            return saves  # type: ignore[return-value]  # all of them are
-        if need is not None:
+        if need is not None and isinstance(each, tuple):
             found.update(each)
     return found

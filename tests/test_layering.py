@@ -60,7 +60,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("commit", "machine", "names", "thread_stack"),
+    ("commit", "machine", "names", "saved_values", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("argument_errors",),
     ("boundaries",),

@@ -57,12 +57,12 @@ def _passing(*inputs: Sbp) -> Signature:
 
 
 def _addcdiv_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tensor) -> Gradients:
-    share = div(dy, conj_of(b)) if needs[1] or needs[2] else None
-    return (
-        needs[0] and sum_to(dy, x),
-        needs[1] and sum_to(share, a.meta),
-        needs[2] and sum_to(neg(mul(share, conj_of(div(a, b)))), b.meta),
-    )
+    for_x = needs[0] and sum_to(dy, x)
+    if not needs[1] and not needs[2]:
+        return (for_x,)
+    share = div(dy, conj_of(b))
+    for_b = needs[2] and sum_to(neg(mul(share, conj_of(div(a, b)))), b.meta)
+    return for_x, needs[1] and sum_to(share, a.meta), for_b
 
 
 _addcmul = ternary(

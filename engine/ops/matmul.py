@@ -20,6 +20,7 @@ from ..meta import Meta, Shape
 from ..names import register_as, register_function, register_name
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, Order, required
 from ..out_tensors import give_to
+from ..saved_values import Saves
 from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
@@ -77,7 +78,7 @@ class MatrixOp(Op):
     depends_on_position = False
     order: Order = "always"
     linear = "each"
-    saves = ((1,), (0,))
+    saves: Saves = ((1,), (0,))
     reference: Kernel
 
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
@@ -284,7 +285,7 @@ class Linear(MatrixOp):
     order = "row-major"
     reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
-    saves = ((1,), (0,), ())
+    saves: Saves = ((1,), (0,), ())
 
     def deduce(self, x: Meta, w: Meta, bias: Meta | None) -> Meta | None:
         if not alike(x, w, bias) or not x.ndim or w.ndim != 2 or x.shape[-1] != w.shape[1]:

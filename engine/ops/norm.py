@@ -13,7 +13,8 @@ from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, Saves, required
+from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, required
+from ..saved_values import Saves
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor

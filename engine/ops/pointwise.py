@@ -17,7 +17,8 @@ from ..dispatch_plan import result_of_override
 from ..dispatcher import Takes
 from ..meta import Meta
 from ..names import names, register_function
-from ..op import Arg, Gradients, Kernel, NoAttributes, Op, Saves
+from ..op import Arg, Gradients, Kernel, NoAttributes, Op
+from ..saved_values import Saves
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, add_inplace_method, add_method
@@ -223,7 +224,8 @@ def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
 def conj_of(x: T) -> T:
     """The factor by which a gradient is multiplied: conjugated when complex, if it was saved."""
     if x.meta.dtype.is_complex and isinstance(x, Tensor):
-        return names.conj_physical(x)
+        conjugate: Tensor = names.conj_physical(x)
+        return conjugate
     return x
 
 
