@@ -168,6 +168,9 @@ def scale_and_shift_gradients(
     d_weight = d_bias = None
     if weight is not None and needs[1]:
         assert isinstance(x, Tensor)
+        if weight.dtype is x.dtype:  # in which they are made, also without the weight's values
+            entry = layer_norm_grad if centered else _rms_norm_grad
+            return None, *entry((dy, x, None), *attrs)[1:]
         plain = layer_norm_plain if centered else rms_norm_plain
         unit = plain(widened(x), None, None, *attrs)
         d_weight = sum_to(mul(dy, unit), weight.meta)
