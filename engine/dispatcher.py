@@ -143,6 +143,7 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     form = Form(
         params,
         attributes=_count(op.attributes),
+        numbers=_numbers(op.attributes),
         saves=op.saves,
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
@@ -190,6 +191,13 @@ def _count(attributes: Callable[..., Attributes]) -> int | None:
     """The number of attributes that an entry is called with; None if it varies."""
     fields: tuple[str, ...] | None = getattr(attributes, "_fields", None)
     return None if fields is None or getattr(attributes, "_field_defaults", None) else len(fields)
+
+
+def _numbers(attributes: Callable[..., Attributes]) -> tuple[int, ...]:
+    """The attributes that may be floats, by their types; those of no known type may be."""
+    types = getattr(attributes, "__annotations__", {})
+    texts = [str(types.get(name, "Number")) for name in getattr(attributes, "_fields", ())]
+    return tuple([i for i, text in enumerate(texts) if "float" in text or "Number" in text])
 
 
 # Functions that entries call besides the plan.

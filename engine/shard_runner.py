@@ -160,13 +160,13 @@ def local_runner(
     if type(op).bind is not Op.bind or not first.has_data or uses_triton(first.device_type):
         return runner(op, metas, outputs, attrs, None)
     present = tuple([meta is not None for meta in metas])
-    return _shared_runner(op, present, attrs, tuple(map(_distinct_from_equal, attrs)))
+    return _shared_runner(op, present, attrs, tuple(map(distinct_from_equal, attrs)))
 
 
-def _distinct_from_equal(value: object) -> object:
+def distinct_from_equal(value: object) -> object:
     """What tells a value from others that are equal to it, such as 1, 1.0 and True."""
     if type(value) is tuple:
-        return tuple(map(_distinct_from_equal, value))
+        return tuple(map(distinct_from_equal, value))
     return repr(value) if isinstance(value, (float, complex)) else type(value)
 
 

@@ -26,6 +26,7 @@ from ..engine.ops.cast import cast
 from ..engine.ops.creation import Maker, Source, shards_of
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
+from ..engine.shard_runner import distinct_from_equal
 from ..engine.tensor import Tensor
 from ..engine.views import link_all
 from ..errors import PlacementError, user_line
@@ -208,12 +209,12 @@ class Capture(CapturedValues):
         if self._amp is not None and not self.where.as_called:
             slots, attrs = in_mixed_precision(op.name, slots, attrs, self._amp, self._as)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
-        key = (call, *kinds, attrs)
+        key = (call, *kinds, attrs, distinct_from_equal(attrs))
         try:
             plan = self._plans.get(key)
         except TypeError:
             attrs = hashable(op, slots, attrs)
-            key = (call, *kinds, attrs)
+            key = (call, *kinds, attrs, distinct_from_equal(attrs))
             plan = self._plans.get(key)
         if plan is None:
             try:

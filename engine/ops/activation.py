@@ -13,10 +13,10 @@ from ..names import register_function
 from ..tensor import Tensor
 from .arithmetic import mul, neg
 from .elementwise import (
-    Settings,
     elementwise,
     gradient_kernel,
     gradient_op,
+    settings_of,
     torch_function,
     with_settings,
 )
@@ -170,7 +170,7 @@ _gelu_backward = gradient_op(
     "gelu_backward",
     kernels.gelu_backward,
     lambda ddx, dy, x, approximate: ddx * dy * gelu_second(x, approximate),
-    Settings,
+    settings_of(["approximate"], {"approximate": str}),
 )
 
 

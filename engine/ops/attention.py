@@ -281,7 +281,8 @@ def scaled_dot_product_attention(
         raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
     four = in_four_dims(query, key, value, attn_mask, enable_gqa)
     dropout = None if off else next_draw(dropout_p)
-    y = _attention(*four.tensors, dropout, is_causal, scale_of(query, scale), near)[0]
+    causal = bool(is_causal)  # the kernels take no number, and a plan with one would be found again
+    y = _attention(*four.tensors, dropout, causal, scale_of(query, scale), near)[0]
     return y if y.shape == four.shape else view(y, four.shape)
 
 

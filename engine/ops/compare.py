@@ -12,7 +12,7 @@ from ..names import names, register_name
 from ..op import Arg, Kernel
 from ..tensor import Tensor
 from ..values import item
-from .elementwise import Operator, Settings, mixed, operator, with_number
+from .elementwise import Operator, mixed, operator, settings_of, with_number
 from .pointwise import Elementwise, as_operands, register_elementwise
 
 
@@ -67,7 +67,9 @@ bitwise_left_shift = _combined(torch.bitwise_left_shift, linear="0")
 bitwise_right_shift = _combined(torch.bitwise_right_shift)
 
 
-_isclose = binary(Elementwise("isclose", torch.isclose).taking(Settings))
+_isclose = binary(
+    Elementwise("isclose", torch.isclose).taking(settings_of(["rtol", "atol", "equal_nan"]))
+)
 
 
 @register_elementwise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from inspect import signature
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from types import MappingProxyType
+from typing import ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from ...kernels import pointwise_ref as kernels
 from ...kernels.scalar_expression import expression
@@ -37,6 +38,7 @@ P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Tensor])
 Function: TypeAlias = Callable[[Tensor], Tensor]
 Operator: TypeAlias = Callable[[Operand, Operand], Tensor]
+Record: TypeAlias = Callable[..., tuple[object, ...]]
 Gradient: TypeAlias = Callable[..., Tensor]  # of dy, y, inputs and settings, by its parameters
 _TENSOR = ("Tensor", Tensor)
 
@@ -45,9 +47,16 @@ class Settings(tuple[object, ...]):
     """The arguments of an elementwise op after its tensors, in the order of their names."""
 
     __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]]
 
     def __new__(cls, *given: object) -> Settings:
         return super().__new__(cls, given)
+
+
+def settings_of(names: Sequence[str], types: Mapping[str, object] = MappingProxyType({})) -> Record:
+    """The record of settings of these names, which may be numbers if no type is given."""
+    body = {"__slots__": (), "_fields": tuple(names), "__annotations__": dict(types)}
+    return type("Settings", (Settings,), body)
 
 
 def same(dy: Tensor) -> Tensor:
@@ -136,8 +145,9 @@ def with_settings(
     passes: tuple[Signature, ...] = (),
 ) -> Entry:
     """A function of a tensor `x` and settings of these names, which its gradient may use."""
-    op = derived(name, kernel, (gradient,), ("x",), settings.split(), passes=passes)
-    return unary(op.taking(Settings))
+    names = settings.split()
+    op = derived(name, kernel, (gradient,), ("x",), names, passes=passes)
+    return unary(op.taking(settings_of(names)))
 
 
 def with_number(
@@ -260,7 +270,7 @@ def elementwise(
             linear=linear,
             passes=passes,
         )
-        taking = op.taking(Settings) if settings else op
+        taking = op.taking(_record(function)) if settings else op
         entry = (unary, binary, ternary)[len(inputs) - 1](taking, out=out and not settings)
         call = _with_signature(entry, function, out)
         return call if function.__name__.startswith("_") else register_elementwise(call)
@@ -273,6 +283,11 @@ def _split(function: F) -> tuple[list[str], list[str]]:
     parameters = signature(function).parameters
     inputs = [name for name, each in parameters.items() if each.annotation in _TENSOR]
     return inputs, list(parameters)[len(inputs) :]
+
+
+def _record(function: F) -> Record:
+    """The record of a function's settings."""
+    return settings_of(_split(function)[1], function.__annotations__)
 
 
 def _with_signature(entry: Entry, function: F, out: bool) -> F:
@@ -311,7 +326,7 @@ def gradient_kernel(
             return grad
 
         name = function.__name__.removeprefix("_")
-        takes = Settings if _split(function)[1] else NoAttributes
+        takes = _record(function) if _split(function)[1] else NoAttributes
         entry = gradient_op(name, expression(torch)(function), of_slope, takes)
         return cast(F, update_wrapper(entry, function))
 

@@ -23,11 +23,11 @@ from .cast import cast
 from .compare import eq, ge, le, logical_and
 from .elementwise import (
     Gradient,
-    Settings,
     derived,
     mixed,
     operator,
     same,
+    settings_of,
     with_number,
     zero,
 )
@@ -122,7 +122,7 @@ _lerp_number = binary(
         ("weight",),
         linear="all",
         linear_if=is_finite_in,
-    ).taking(Settings)
+    ).taking(settings_of(["weight"]))
 )
 
 

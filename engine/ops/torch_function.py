@@ -44,10 +44,14 @@ class Slot:
 
 @dataclass(frozen=True)
 class Constant:
-    """An argument that is not a tensor. Plans distinguish 1 from 1.0 and True by the type."""
+    """An argument that is not a tensor.
+
+    Plans distinguish 1 from 1.0 and True by the type, and 0.0 from -0.0 by the text of a zero.
+    """
 
     type: type
     value: object
+    zero: str = ""
 
 
 class Arguments(NamedTuple):
@@ -73,7 +77,8 @@ def slots_for(value: object, tensors: list[Tensor]) -> object:
         raise OnefoldTypeError(
             "got a torch.Tensor among the arguments; convert it with onefold.from_torch(x)"
         )
-    return Constant(type(value), value)
+    is_zero = isinstance(value, float) and not value
+    return Constant(type(value), value, repr(value) if is_zero else "")
 
 
 def filled(form: object, tensors: Sequence[object]) -> object:
