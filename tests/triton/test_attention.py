@@ -264,6 +264,27 @@ def test_rows_hidden_by_a_large_number_have_finite_gradients(towards):
     assert all(x.isfinite().all() for x in grads)
 
 
+LEAST = torch.finfo(torch.float32).min
+# Numbers of a mask: in row 3, and in its first element.
+HIDING = [(LEAST, LEAST), (LEAST, -3e38), (LEAST, 0.0), (LEAST, -math.inf), (0.0, 3e38)]
+
+
+@pytest.mark.parametrize("numbers", HIDING, ids=str)
+def test_the_greatest_and_least_numbers_of_a_mask_are_as_in_torch(numbers):
+    """Times log2(e) they would be infinite."""
+    q, k, v, dy = (make(1, 2, 20, 8, dtype=torch.float32).cpu() for _ in range(4))
+    mask = torch.zeros(20, 20).masked_fill(torch.ones(20, 20).triu(1).bool(), LEAST)
+    mask[3], mask[3, 0] = numbers
+    given = [x.requires_grad_() for x in (q, k, v)]
+    wanted = functional.scaled_dot_product_attention(*given, attn_mask=mask)
+    exact = torch.autograd.grad(wanted, given, dy)
+    own = [make_local(x.detach().to(DEVICE)).requires_grad_() for x in given]
+    y = names.scaled_dot_product_attention(*own, attn_mask=make_local(mask.to(DEVICE)))
+    grads = autograd.grad([y], own, [make_local(dy.to(DEVICE))])
+    for mine, true in zip((y, *grads), (wanted.detach(), *exact), strict=True):
+        torch.testing.assert_close(value_of(mine).cpu(), true, rtol=1e-4, atol=1e-4)
+
+
 def test_heads_too_wide_for_a_tile_are_left_to_torch():
     wide = [make(1, 1, 3, attention_ref.WIDEST + 1) for _ in range(3)]
     own = map(make_local, wide)

@@ -15,6 +15,7 @@ from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
     described,
+    exponential,
     kept,
     keys_of,
     last_key,
@@ -26,6 +27,7 @@ from .attention_tiles import (
     of_heads,
     program_of,
     queries_of,
+    score_factor,
     seen,
     sequence,
     store_rows,
@@ -50,7 +52,7 @@ def _weights(
         there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
         scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
-    p = tl.exp2(scores - lse)
+    p = exponential(scores - lse, MASK)
     if MASK == "add":
         # For rows that are masked by a large number, as -1e9, the lse is off by more than 100.
         p = tl.minimum(p, 1.0, propagate_nan=tl.PropagateNan.ALL)
@@ -79,9 +81,9 @@ def _score_grads(
 @triton.jit
 def _sums(
     dy, y, lse, exponents, sums, dy_step, y_step, i0, rows,
-    DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
+    MASK: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """The logsumexp of rows in base 2 (infinite for rows without keys) and the sums of dy * y.
+    """The logsumexp of rows in the base of scores (infinite without keys), and sums of dy * y.
 
     Both are also stored. The stores keep Triton from sharing these loads with the loop, which would
     take more registers.
@@ -91,7 +93,7 @@ def _sums(
     outputs = load_rows(y, y_step, i0, rows, DV, BM, BV, False).to(WIDE)
     total = tl.sum(load_rows(dy, dy_step, i0, rows, DV, BM, BV, False) * outputs, 1)
     log = tl.load(lse + i, mask=i < rows, other=0.0)
-    log = tl.where(log == float("-inf"), float("inf"), log * LOG2_E)
+    log = tl.where(log == float("-inf"), float("inf"), log if MASK == "add" else log * LOG2_E)
     tl.store(sums + i, total, mask=i < rows)
     tl.store(exponents + i, log, mask=i < rows)
     if dy.dtype.element_ty == WIDE:
@@ -151,8 +153,8 @@ def of_queries(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
         own_lse, own_sums = _sums(
-            dy, y, lse + at, exponents + at, sums + at, dy_step, y_step, i0, rows, DV, BM, BV
-        )
+            dy, y, lse + at, exponents + at, sums + at, dy_step, y_step, i0, rows, MASK, DV, BM, BV,
+        )  # fmt: skip
         low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         of_q = described(q, q_step, rows, D, BM, BD, TMA)
         of_dy = described(dy, dy_step, rows, DV, BM, BV, TMA)
@@ -160,7 +162,7 @@ def of_queries(
         grads = load_rows(of_dy, dy_step, i0, rows, DV, BM, BV, False, TMA)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
-        factor = (scale * LOG2_E).to(WIDE)
+        factor = score_factor(scale, MASK).to(WIDE)
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
         last = last_key(i, columns, first, CAUSAL)
@@ -229,7 +231,7 @@ def of_keys(
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, False, TMA)
         values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, False, TMA)
-        factor = (scale * LOG2_E).to(WIDE)
+        factor = score_factor(scale, MASK).to(WIDE)
         kept_by = rescale.to(WIDE)
         total_k = tl.zeros((BN, BD), WIDE)
         total_v = tl.zeros((BN, BV), WIDE)

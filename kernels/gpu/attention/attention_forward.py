@@ -1,6 +1,7 @@
 """The forward pass of attention with an online softmax, without a matrix of scores.
 
-Source: Dao, "FlashAttention-2" (2023). Scores are exponents of base 2.
+Source: Dao, "FlashAttention-2" (2023). Scores are exponents of base 2, or e
+beside an added mask.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..pointwise.special_functions import LOG2_E
 from ..random.philox_kernels import key_of
 from .attention_tiles import (
     described,
+    exponential,
     kept,
     keys_of,
     last_key,
@@ -21,6 +23,7 @@ from .attention_tiles import (
     masked,
     nonempty_end,
     program_of,
+    score_factor,
     seen,
     sequence,
     store_rows,
@@ -60,8 +63,8 @@ def _over_keys(
         risen = tl.maximum(top, tl.max(scores, 1) * factor)
         # A row that has seen no key yet has no top to take away.
         base = tl.where(risen == float("-inf"), 0.0, risen) if CHECK else risen
-        p = tl.exp2(scores * factor - base[:, None])
-        shrink = tl.exp2(top - base)
+        p = exponential(scores * factor - base[:, None], MASK)
+        shrink = exponential(top - base, MASK)
         total = total * shrink + tl.sum(p, 1)
         if DROP:
             p = tl.where(kept(logical, j0, seed, call, least, BN, QUADS), p, 0.0)
@@ -129,7 +132,7 @@ def forward(
         sums = tl.zeros((BM,), WIDE)
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
-        factor = (scale * LOG2_E).to(WIDE)
+        factor = score_factor(scale, MASK).to(WIDE)
         FIRST: tl.constexpr = 1 if WINDOW or MASK != "" or SPECIALIZE else 2 if BRANCH else 0
         if FIRST:
             high = nonempty_end(low, high)
@@ -145,4 +148,8 @@ def forward(
         if DROP:
             out *= rescale.to(WIDE)
         store_rows(y, y_step, i0, rows, DV, out, BM, BV)
-        tl.store(lse + i, (top + tl.log2(sums)) / LOG2_E, mask=i < rows)
+        if MASK == "add":
+            logs = top + tl.log2(sums) / LOG2_E
+        else:
+            logs = (top + tl.log2(sums)) / LOG2_E
+        tl.store(lse + i, logs, mask=i < rows)

@@ -106,14 +106,26 @@ def seen(i, j, rows, columns, first, window, CAUSAL: tl.constexpr, WINDOW: tl.co
 
 @triton.jit
 def masked(scores, mask, i, j, i_step, j_step, there, MASK: tl.constexpr):
-    """Scores, in base 2, with a mask added ("add") or -inf where it is False ("bool")."""
+    """Scores with a mask added ("add") or -inf where it is False ("bool")."""
     if MASK != "":
         at = mask + i.to(tl.int64) * i_step + j.to(tl.int64) * j_step
         if MASK == "bool":
             scores = tl.where(tl.load(at, mask=there, other=0) != 0, scores, float("-inf"))
         else:
-            scores += tl.load(at, mask=there, other=0.0).to(scores.dtype) * LOG2_E
+            scores += tl.load(at, mask=there, other=0.0).to(scores.dtype)
     return scores
+
+
+@triton.jit
+def score_factor(scale, MASK: tl.constexpr):
+    """What products are multiplied by, so that `exponential` of scores are the weights."""
+    return scale if MASK == "add" else scale * LOG2_E
+
+
+@triton.jit
+def exponential(x, MASK: tl.constexpr):
+    """2 to the power of x, or e beside an added mask, whose least number times log2(e) is -inf."""
+    return tl.exp2(x * LOG2_E) if MASK == "add" else tl.exp2(x)
 
 
 @triton.jit
