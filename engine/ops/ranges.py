@@ -57,6 +57,38 @@ def _integers(values: builtins.range, device: torch.device) -> torch.Tensor:
     return torch.arange(values.start, stop, values.step, dtype=torch.int64, device=device)
 
 
+def _of_integers(start: int, step: int) -> Values:
+    """start + i * step of whole numbers."""
+
+    def of_range(places: builtins.range, device: torch.device) -> torch.Tensor:
+        return torch.arange(places.start, places.stop, device=device) * step + start
+
+    return of_range
+
+
+def _is_integer(kind: torch.dtype | None) -> bool:
+    return not (kind is None or kind.is_floating_point or kind.is_complex or kind is torch.bool)
+
+
+def _whole(*numbers: float) -> list[int]:
+    """What torch makes of the numbers of a vector of integers."""
+    return [int(number) for number in numbers]
+
+
+def _check(what: str, *numbers: float) -> None:
+    """Raise OnefoldRuntimeError unless finite steps lead from the start towards the end."""
+    start, end, step = numbers
+    if step == 0:
+        raise OnefoldRuntimeError(f"{what}: step must be nonzero")
+    if (end - start) * step < 0:
+        raise OnefoldRuntimeError(
+            f"{what}: upper bound and lower bound inconsistent with step sign: start={start}, "
+            f"end={end}, step={step}"
+        )
+    if not all(abs(v) < math.inf for v in numbers):
+        raise OnefoldRuntimeError(f"{what}: unsupported range: {start} to {end} by {step}")
+
+
 @register_function
 def arange(
     start: float,
@@ -72,27 +104,23 @@ def arange(
     start, end, step = as_numbers((start, end, step))
     if end is None:
         start, end = 0, start
-    if step == 0:
-        raise OnefoldRuntimeError("arange: step must be nonzero")
-    if (end - start) * step < 0:
-        raise OnefoldRuntimeError(
-            f"arange: upper bound and lower bound inconsistent with step sign: start={start}, "
-            f"end={end}, step={step}"
-        )
-    if any(isinstance(v, float) and not math.isfinite(v) for v in (start, end, step)):
-        raise OnefoldRuntimeError(f"arange: unsupported range: {start} to {end} by {step}")
-    whole_numbers = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
-    count = -((start - end) // step) if whole_numbers else math.ceil((end - start) / step)
-    if whole_numbers:
-        layout["dtype"] = layout.get("dtype") or torch.int64
-        numbers = builtins.range(int(start), int(end), int(step))
+    _check("arange", start, end, step)
+    kind = layout.get("dtype")
+    count = math.ceil((end - start) / step)
+    if not all(isinstance(v, (int, np.integer)) for v in (start, end, step)):
+        if not _is_integer(kind):
+            return _vector("arange", count, _of_places(lambda i: start + i * step), layout)
+        start, end, step = _whole(start, end, step)
+        if kind is not torch.int64:  # of which torch counts the numbers that were given
+            return _vector("arange", count, _of_integers(start, step), layout)
+        _check("arange", start, end, step)
+    numbers = builtins.range(int(start), int(end), int(step))
+    layout["dtype"] = kind or torch.int64
 
-        def of_integers(places: builtins.range, device: torch.device) -> torch.Tensor:
-            return _integers(numbers[places.start : places.stop], device)
+    def of_integers(places: builtins.range, device: torch.device) -> torch.Tensor:
+        return _integers(numbers[places.start : places.stop], device)
 
-        return _vector("arange", int(count), of_integers, layout)
-
-    return _vector("arange", int(count), _of_places(lambda place: start + place * step), layout)
+    return _vector("arange", len(numbers), of_integers, layout)
 
 
 @register_function
@@ -108,17 +136,13 @@ def range(
     warn("range is deprecated, since its end is included; use arange", UserWarning)
     if out is not None:
         return give_to(out, range(start, end, step, **made_for(out, layout)))
-    if step == 0:
-        raise OnefoldRuntimeError("range: step must be nonzero")
-    if any(not math.isfinite(v) for v in (start, end, step)):
-        raise OnefoldRuntimeError(f"range: unsupported range: {start} to {end} by {step}")
-    if (end - start) * step < 0:
-        raise OnefoldRuntimeError(
-            f"range: upper bound and lower bound inconsistent with step sign: start={start}, "
-            f"end={end}, step={step}"
-        )
-    count = math.floor((end - start) / step) + 1
-    return _vector("range", count, _of_places(lambda place: start + place * step), layout)
+    _check("range", start, end, step)
+    values = _of_places(lambda place: start + place * step)
+    if _is_integer(layout.get("dtype")):
+        start, end, step = _whole(start, end, step)
+        _check("range", start, end, step)
+        values = _of_integers(start, step)
+    return _vector("range", math.floor((end - start) / step) + 1, values, layout)
 
 
 def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:
@@ -140,6 +164,8 @@ def linspace(
     """`steps` evenly spaced values from start to end, both included."""
     if out is not None:
         return give_to(out, linspace(start, end, steps, **made_for(out, layout)))
+    if _is_integer(layout.get("dtype")):
+        start, end = _whole(start, end)
     values = _of_places(lambda place: _evenly(start, end, steps, place))
     return _vector("linspace", steps, values, layout)
 
@@ -157,6 +183,8 @@ def logspace(
     """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
     if out is not None:
         return give_to(out, logspace(start, end, steps, base, **made_for(out, layout)))
+    if _is_integer(layout.get("dtype")):
+        start, end = _whole(start, end)
     values = _of_places(lambda place: base ** _evenly(start, end, steps, place))
     return _vector("logspace", steps, values, layout)
 

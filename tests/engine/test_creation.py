@@ -79,6 +79,26 @@ CONSTANT = {
         partial(flow.linspace, 0, 10, 5, dtype=flow.int64),
         torch.linspace(0, 10, 5, dtype=torch.int64),
     ),
+    **{
+        f"arange {numbers} {dtype}": (
+            partial(flow.arange, *numbers, dtype=dtype),
+            torch.arange(*numbers, dtype=dtype),
+        )
+        for numbers in ((0.5, 4, 1.75), (0, 5, 1.5), (-0.5, 3), (5, 0.5, -1.25), (1.9, -3.2, -1.7))
+        for dtype in (torch.int64, torch.int32, torch.uint8)
+    },
+    "arange halves": (
+        partial(flow.arange, 0.5, 4, 0.75, dtype=torch.int32),
+        torch.arange(0.5, 4, 0.75, dtype=torch.int32),
+    ),
+    "linspace whole": (
+        partial(flow.linspace, 0.5, 4.7, 7, dtype=torch.int32),
+        torch.linspace(0.5, 4.7, 7, dtype=torch.int32),
+    ),
+    "logspace whole": (
+        partial(flow.logspace, 0.5, 4.7, 7, dtype=torch.int64),
+        torch.logspace(0.5, 4.7, 7, dtype=torch.int64),
+    ),
     "linspace one": (partial(flow.linspace, 3.0, 9.0, 1), torch.linspace(3.0, 9.0, 1)),
     "eye": (partial(flow.eye, 5), torch.eye(5)),
     "eye wide": (partial(flow.eye, 3, 7), torch.eye(3, 7)),
@@ -131,6 +151,15 @@ CLOSE = {
 def test_values_are_torchs(name, world):
     make, wanted = CONSTANT[name]
     check_everywhere(make, wanted, partial_too=wanted.dtype != torch.bool)
+
+
+def test_a_range_of_integers_has_whole_steps():
+    with pytest.warns(UserWarning, match="range is deprecated"):
+        made = flow.range(1.9, 7.2, 1.7, dtype=torch.int32)
+    with pytest.warns(UserWarning, match=r"torch\.range is deprecated"):
+        assert torch.equal(made.to_torch(), torch.range(1.9, 7.2, 1.7, dtype=torch.int32))
+    with pytest.raises(RuntimeError, match="step must be nonzero"):
+        flow.arange(0.5, 4, 0.75, dtype=torch.int64)
 
 
 @pytest.mark.parametrize("name", CLOSE)
