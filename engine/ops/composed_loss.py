@@ -15,7 +15,7 @@ from .like import full_like
 from .loss import reduced
 from .torch_rows import FUNCTIONS
 from .unary import log, square
-from .where import clamp_min, minimum
+from .where import at_least, clamp_min, minimum
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 
@@ -51,7 +51,7 @@ def gaussian_nll_loss(
                 f"gaussian_nll_loss: var has shape {tuple(var.shape)}, which does not fit an input "
                 f"of shape {tuple(input.shape)}"
             )
-    bounded = add(var, sub(clamp_min(var.detach(), eps), var.detach()))
+    bounded = at_least(var, eps)
     loss = mul(add(log(bounded), div(square(sub(input, target)), bounded)), 0.5)
     return reduced(add(loss, 0.5 * math.log(2 * math.pi)) if full else loss, reduction)
 

@@ -24,6 +24,7 @@ from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, div, div_by_count, mul, neg, sub
 from .cast import cast, narrowed, widened
+from .compare import eq
 from .dims import squeeze, unsqueeze
 from .extremum import amax
 from .like import ones_like
@@ -31,6 +32,7 @@ from .reduce import is_split_along, sum, without_partials
 from .softmax import log_softmax, softmax
 from .unary import exp, log
 from .view import view
+from .where import masked_fill
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -351,7 +353,9 @@ class CrossEntropyGrad(CrossEntropyOp):
             if attrs.reduction == "mean":
                 whole = _total_weight(target, weight, attrs.ignore_index, x.dtype)
                 weights = div(weights, whole)
-            d_x = cast(mul(along, unsqueeze(mul(weights, g), dim)), x.dtype)
+            # Of those that are ignored the gradient is 0, also where the total weight is.
+            each = masked_fill(mul(weights, g), eq(target, attrs.ignore_index), 0.0)
+            d_x = cast(mul(along, unsqueeze(each, dim)), x.dtype)
         return d_g, d_x
 
 

@@ -21,8 +21,9 @@ from .cross_entropy import check_reduction
 from .dims import expand
 from .pointwise import Elementwise, Entry
 from .reduce import mean, sum, sum_to, without_partials
-from .unary import exp, log, log1p, sign, sqrt
-from .where import clamp
+from .unary import exp, log, log1p, sign
+from .vector_norm import vector_norm
+from .where import at_least, clamp
 
 P = ParamSpec("P")
 
@@ -272,14 +273,10 @@ def kl_div(
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps.
 
+    The gradient is that of the lengths also where these are less, as in torch.
+
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
-    a, b = widened(x1), widened(x2)
-    product = without_partials(sum(mul(a, b), dim))
-    y = div(div(product, _length(a, dim, eps)), _length(b, dim, eps))
+    a, b = (div(x, at_least(vector_norm(x, 2, dim, True), eps)) for x in map(widened, (x1, x2)))
+    y = without_partials(sum(mul(a, b), dim))
     return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
-
-
-def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    total = without_partials(sum(mul(x, x), dim))
-    return sqrt(clamp(total, eps * eps, None))

@@ -23,7 +23,7 @@ from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
 from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne
-from .elementwise import Operator, derived, with_settings
+from .elementwise import Operator, derived, same, with_settings
 from .index_parsing import nonzero
 from .pointwise import (
     INCREASING,
@@ -247,6 +247,16 @@ def _clamp_gradient(dy: Tensor, x: Tensor, low: Limit, high: Limit) -> Tensor:
 _clamp = with_settings(
     "clamp", kernels.clamp, "low high low_type high_type", _clamp_gradient, passes=INCREASING
 )
+
+
+_at_least = with_settings(
+    "clamp", kernels.clamp, "low high low_type high_type", same, passes=INCREASING
+)
+
+
+def at_least(x: Tensor, least: float) -> Tensor:
+    """`x`, but at least this number, with the gradient of `x`: as torch, which writes the bound."""
+    return _at_least(x, least, None, float, type(None))
 
 
 def _blank(meta: Meta) -> torch.Tensor:

@@ -96,6 +96,67 @@ def test_gradients_are_zeros_where_all_targets_are_ignored(layout, smoothing, we
     assert not x.grad.numpy().any()
 
 
+def two_gradients(space, loss, inputs):
+    """A loss, the gradients of its inputs, and those of the squares of these."""
+    made = loss(*inputs).sum()
+    first = space.autograd.grad(made, inputs, create_graph=True)
+    second = space.autograd.grad(sum((grad * grad + grad).sum() for grad in first), inputs)
+    return [made.detach(), *[grad.detach() for grad in (*first, *second)]]
+
+
+def assert_two_gradients(loss, values, layout):
+    """Those of torch; `loss` gets the functions of nn.functional and tensors."""
+    wanted = two_gradients(
+        torch, lambda *inputs: loss(F, *inputs), [x.clone().requires_grad_() for x in values]
+    )
+    mesh = Placement("cpu", [0, 1])
+    inputs = [make_global(x, mesh, parse(layout)).requires_grad_() for x in values]
+    ours = flow.nn.functional
+    for mine, true in zip(
+        two_gradients(flow, lambda *inputs: loss(ours, *inputs), inputs), wanted, strict=True
+    ):
+        torch.testing.assert_close(value_of(mine), true, equal_nan=True)
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("labels", [[-100, -100, -100], [0, -100, 2]], ids=str)
+def test_second_gradients_where_targets_are_ignored(labels, weighted, layout, world):
+    weight = torch.tensor([0.5, 1.0, 0.0, 2.0], dtype=torch.float64) if weighted else None
+
+    def loss(space, x):
+        mine = isinstance(x, flow.Tensor)
+        made = {
+            name: make_global(value, x.placement, parse("(B)")) if mine else value
+            for name, value in (("target", torch.tensor(labels)), ("weight", weight))
+            if value is not None
+        }
+        return space.cross_entropy(x, **made)
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    assert_two_gradients(loss, [x], layout)
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)"])
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e200])
+@pytest.mark.parametrize("eps", [1e-8, 1.0])
+def test_cosines_of_vectors_shorter_than_eps(eps, scale, layout, world):
+    """Their gradients are those of the lengths, and vectors may be long, too."""
+    values = [torch.randn(3, 4, dtype=torch.float64) * scale for _ in range(2)]
+
+    def loss(space, a, b):
+        return space.cosine_similarity(a, b, eps=eps)
+
+    assert_two_gradients(loss, values, layout)
+
+
+def test_the_gradient_of_a_variance_below_eps(world):
+    values = [torch.tensor([[1.0, 2.0, 3.0]]), torch.zeros(1, 3), torch.tensor([[0.0, 1e-8, 4.0]])]
+    assert_two_gradients(lambda space, *args: space.gaussian_nll_loss(*args), values, "(B)")
+    values[2] = torch.full((1, 3), torch.inf)
+    assert_two_gradients(lambda space, *args: space.gaussian_nll_loss(*args), values, "(B)")
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_margin_loss"])
 def test_margin_losses_of_one_sample_without_a_batch(name, reduction, world):
