@@ -40,8 +40,15 @@ from ..errors import (
     user_line,
 )
 from . import interpreter
-from .generated import function as generated
+from .argument_aliases import (
+    ABSENT,
+    aliases_of,
+    call_by_own_names,
+    required_from,
+    with_own_names,
+)
 from .names import Function
+from .wrapper_code import renamed, wrapper_code
 
 F = TypeVar("F", bound=Function)
 
@@ -61,16 +68,6 @@ _UNEXPECTED: dict[type[Exception], type[OnefoldError]] = {
     ZeroDivisionError: OnefoldValueError,
 }
 
-_TEMPLATE = """\
-def call({taken}):
-    try:
-        return core({passed})
-    except Exception as caught:
-        numbers = handle_error(core, caught, ({places}), {named})
-        if numbers is None:
-            raise
-    return boundary(*numbers[0], **numbers[1])
-"""
 _OF_A_RANK = re.compile(r"(\w+: )?rank \d+")  # what another rank says of its own call
 _wrappers: dict[Function, Function] = {}  # by the wrapped function, and by themselves
 
@@ -108,64 +105,27 @@ def _bounded(core: types.FunctionType) -> Function:
     code = core.__code__
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
     flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    template = _template(*counts, flags)
-    own = dict(zip(template.co_varnames[:-2], code.co_varnames, strict=False))
+    aliases, defaults = aliases_of(code), core.__defaults__
+    later = required_from(code, defaults) if aliases else range(0)
+    template = wrapper_code(*counts, flags, aliases, later)
+    own = {f"p{index}": name for index, name in enumerate(code.co_varnames)}
     text = template.replace(
         co_name=core.__name__,
         co_qualname=core.__qualname__,
-        co_varnames=(*own.values(), *template.co_varnames[-2:]),
-        co_consts=tuple([_renamed(each, own) for each in template.co_consts]),
+        co_varnames=tuple([own.get(each, each) for each in template.co_varnames]),
+        co_consts=tuple([renamed(each, own) for each in template.co_consts]),
     )
-    scope: dict[str, object] = {"__name__": __name__, "core": core, "handle_error": handle_error}
-    made = types.FunctionType(text, scope, core.__name__, core.__defaults__)
+    scope: dict[str, object] = {"__name__": __name__, "core": core, **_SCOPE}
+    made = types.FunctionType(text, scope, core.__name__, defaults)
     made.__kwdefaults__ = core.__kwdefaults__
+    if aliases:
+        made.__defaults__ = (ABSENT,) * len(later) + (defaults or ())
+        made.__kwdefaults__ = {**(core.__kwdefaults__ or {}), **dict.fromkeys(aliases)}
     made.__module__, made.__doc__ = core.__module__, core.__doc__
     made.__annotations__ = core.__annotations__
     vars(made).update(vars(core), __wrapped__=core)
     scope["boundary"] = made
     return made
-
-
-@cache
-def _template(positional: int, positional_only: int, keywords: int, flags: int) -> types.CodeType:
-    """The code of a wrapper with so many parameters of each kind, named by their positions.
-
-    Functions with the same kinds share it, so that importing the package compiles few.
-    """
-    names = [f"p{index}" for index in range(positional + keywords + flags.bit_count())]
-    by_keyword, rest = names[positional : positional + keywords], names[positional + keywords :]
-    taken, passed = names[:positional], names[:positional]
-    named = [f"{each!r}: {each}" for each in by_keyword]
-    if positional_only:
-        taken.insert(positional_only, "/")
-    if flags & inspect.CO_VARARGS:
-        several = f"*{rest.pop(0)}"
-        taken.append(several)
-        passed.append(several)
-    elif keywords:
-        taken.append("*")
-    places = "".join(f"{each}, " for each in passed)
-    taken += by_keyword
-    passed += [f"{each}={each}" for each in by_keyword]
-    if rest:
-        several = f"**{rest.pop()}"
-        taken.append(several)
-        passed.append(several)
-        named.append(several)
-    text = _TEMPLATE.format(
-        taken=", ".join(taken),
-        passed=", ".join(passed),
-        places=places,
-        named=f"{{{', '.join(named)}}}",
-    )
-    return generated(text, "call", "boundary", {}).__code__
-
-
-def _renamed(constant: object, own: Mapping[str, str]) -> object:
-    """A constant of a code object, with the names of keywords in it replaced."""
-    if isinstance(constant, tuple):
-        return tuple([_renamed(each, own) for each in constant])
-    return own.get(constant, constant) if isinstance(constant, str) else constant
 
 
 def handle_error(
@@ -181,6 +141,10 @@ def handle_error(
             return None
         if isinstance(error, RecursionError) and _is_inner(core):
             return None  # the stack is too deep to build a message here
+    if isinstance(error, TypeError):
+        renamed = with_own_names(core, kwargs)
+        if renamed is not None:
+            return args, renamed
     reads = not interpreter.capturing() and is_any_number((*args, *kwargs.values()))
     if reads and not _is_of_users(error):
         numbers = _with_numbers(core, args, kwargs)
@@ -197,6 +161,14 @@ def handle_error(
     if wrong is not None:
         raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
     raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
+
+
+# The globals of wrappers.
+_SCOPE: dict[str, object] = {
+    "absent": ABSENT,
+    "call_by_own_names": call_by_own_names,
+    "handle_error": handle_error,
+}
 
 
 def is_any_number(values: Iterable[object]) -> bool:

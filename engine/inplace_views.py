@@ -10,6 +10,7 @@ from weakref import ref
 
 from ..errors import OnefoldRuntimeError
 from . import interpreter
+from .argument_errors import with_argument_errors
 from .names import names, register_as
 from .tensor import Tensor, from_shards
 from .view_writes import check_change
@@ -46,7 +47,7 @@ def become_view(self: Tensor, name: str, *args: object, **kwargs: object) -> Ten
     """
     check_change(self, f"{name}_")
     check_reshaped(self, f"{name}_")
-    function: Callable[..., Tensor] = getattr(names, name)
+    function: Callable[..., Tensor] = with_argument_errors(getattr(names, name))
     if function(self, *args, **kwargs) is self:
         return self
     before = _stands_for(self)

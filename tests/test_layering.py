@@ -62,6 +62,7 @@ LADDER = (
 ENGINE = (
     ("commit", "machine", "names", "saved_values", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
+    ("argument_aliases", "wrapper_code"),
     ("argument_errors",),
     ("boundaries",),
     ("placement",),
