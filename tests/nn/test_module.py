@@ -486,3 +486,11 @@ def test_what_is_registered_again_takes_the_place():
         module.add_module("part", None)
         module.add_module("part", package.nn.Tanh())
         assert [*module._parameters, *module._buffers, *module._modules] == ["w", "mask", "part"]
+
+
+def test_parameters_take_attributes(world):
+    layer = flow.nn.Linear(2, 2)
+    layer.weight.lr_mul = 5.0
+    layer.double()
+    assert layer.weight.lr_mul == 5.0
+    assert not hasattr(layer.bias, "lr_mul")
