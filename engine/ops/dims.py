@@ -351,7 +351,7 @@ def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]
     """All tensors expanded to their common shape."""
     given: tuple[Tensor, ...] = unpack(tensors)
     shape = broadcast_shapes(*[x.shape for x in given])
-    return tuple(expand(x, shape) for x in given)
+    return tuple(x if x.shape == shape else expand(x, shape) for x in given)
 
 
 # Diagonals.

@@ -91,3 +91,12 @@ def test_errors(error, call):
 def test_sizes_in_a_list():
     assert flow.ones(6, 4).view([3, 8]).shape == (3, 8)
     assert flow.permute(flow.ones(6, 4), [1, 0]).shape == (4, 6)
+
+
+def test_what_has_the_common_shape_is_not_expanded(world):
+    weight = flow.ones(2, 3, requires_grad=True)
+    same, expanded = flow.broadcast_tensors(weight, flow.ones(3))
+    assert same is weight and expanded.shape == (2, 3)
+    gamma = flow.distributions.Gamma(weight, flow.tensor(1.0))
+    gamma.log_prob(flow.ones(2, 3)).sum().backward()
+    assert gamma.concentration.grad is weight.grad is not None
