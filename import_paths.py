@@ -57,6 +57,7 @@ PATHS: Mapping[str, str] = {
                 """.split()
             },
             "nn.parallel.distributed": "nn.parallel",
+            "ops": "op_namespaces",
             "random": "random_state",
             "signal": "engine.ops.signal",
             "signal.windows": "engine.ops.signal_windows",

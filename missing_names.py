@@ -30,7 +30,6 @@ _INFERENCE = (
     "tensors that were made in flow.inference_mode() are as others are; ask "
     "flow.is_grad_enabled() and x.requires_grad"
 )
-_CUSTOM = "make an op of a function of torch with the decorator flow.utils.custom_op.torch_function"
 
 NAMES: Mapping[str, str] = {
     "mtia": _DEVICES,
@@ -65,7 +64,6 @@ NAMES: Mapping[str, str] = {
     ),
     "functional": "its functions are names of onefold itself, such as flow.einsum",
     "gen_tensor_buffer": _BUFFERS,
-    "library": _CUSTOM,
     "lobpcg": "use flow.linalg.eigh(A), which gives all eigenvalues",
     "masked": "use flow.where(mask, x, y) or x.masked_fill(~mask, value) before a reduction",
     "matrix_rank": "torch has removed it; use flow.linalg.matrix_rank(A)",
@@ -78,7 +76,6 @@ NAMES: Mapping[str, str] = {
         "flow.nn.functional.attention_varlen"
     ),
     "nms": _BOXES,
-    "ops": _CUSTOM,
     "overrides": (
         "functions take no __torch_function__ of other classes; give them tensors of Onefold"
     ),
@@ -122,6 +119,18 @@ FX: Mapping[str, str] = dict.fromkeys(
     """.split(),
     _COMPILED,
 )
+
+# Of `flow.library`.
+LIBRARY: Mapping[str, str] = {
+    **dict.fromkeys(
+        """Library define fallthrough_kernel get_kernel impl impl_abstract infer_schema
+        register_autocast register_torch_dispatch register_vmap triton_op wrap_triton
+        """.split(),
+        "write the op as a function with types, and decorate it with flow.library.custom_op",
+    ),
+    "get_ctx": "give results of register_fake the size of an input; no shape depends on values",
+    "opcheck": "use flow.autograd.gradcheck and onefold.testing.assert_sbp_equivalent",
+}
 
 # Of `flow.onnx`.
 ONNX: Mapping[str, str] = dict.fromkeys(

@@ -276,3 +276,10 @@ class Function:
             if output.meta.is_floating and id(output) not in ctx._not_differentiable:
                 y.node = Output(node, index)
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]
+
+
+FunctionCtx = Context
+
+
+class InplaceFunction(Function):
+    """A base of older programs, whose forward may write into its input; as Function."""

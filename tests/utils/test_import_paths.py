@@ -125,6 +125,7 @@ TABLES = {
     "onefold.cuda": missing_names.CUDA,
     "onefold.fx": missing_names.FX,
     "onefold.jit": missing_names.JIT,
+    "onefold.library": missing_names.LIBRARY,
     "onefold.nn": unsupported_names.LAYERS,
     "onefold.nn.attention": unsupported_names.ATTENTION,
     "onefold.onnx": missing_names.ONNX,
@@ -140,7 +141,11 @@ def test_what_is_not_there_says_what_to_use(path):
     text = rf"{path} is not offered: \S+"
     with pytest.raises(OnefoldRuntimeError, match=text):
         getattr(import_module(owner), name)
-    if owner in ("onefold.compiler", "onefold.jit"):  # they have no modules below them
+    if owner in (
+        "onefold.compiler",
+        "onefold.jit",
+        "onefold.library",
+    ):  # they have no modules below them
         return
     for line in (f"import {path}", f"import {path}.more as x", f"from {owner} import {name}"):
         with pytest.raises(ImportError, match=text) as caught:
