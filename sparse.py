@@ -51,7 +51,9 @@ def sparse_coo_tensor(
         )
     sparse_dims, dense = places.shape[0], tuple(kept.shape[1:])
     checks = size is None or check_invariants
-    ends = [end + 1 for end in places.amax(1).tolist()] if checks and places.shape[1] else []
+    ends = [end + 1 for end in places.amax(1).tolist()] if checks and places.numel() else []
+    if ends and (least := min(places.amin(1).tolist())) < 0:
+        raise OnefoldIndexError(f"sparse_coo_tensor: a place has the negative index {least}")
     shape = tuple(size) if size is not None else (*(ends or [0] * sparse_dims), *dense)
     if len(shape) != sparse_dims + len(dense) or shape[sparse_dims:] != dense:
         raise OnefoldValueError(
@@ -68,9 +70,9 @@ def sparse_coo_tensor(
 def addmm(
     mat: Tensor, mat1: SparseTensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """beta * mat + alpha * (mat1 @ mat2)."""
-    found: Tensor = beta * mat + alpha * mm(mat1, mat2)
-    return found
+    """beta * mat + alpha * (mat1 @ mat2); with a beta of 0 `mat` is not read, as in torch."""
+    product: Tensor = alpha * mm(mat1, mat2)
+    return product if beta == 0 else beta * mat + product
 
 
 def sum(

@@ -11,6 +11,7 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from ..argument_types import DeviceLike, Number
 from ..names import register_name
 from ..tensor import Tensor, tensor_ops
+from .data_movement import wrap, wrap_all
 
 _NUMBERS = (int, float, complex)
 
@@ -161,12 +162,23 @@ class SparseTensor:
     # Other places.
 
     def t(self) -> SparseTensor:
-        """The transposed matrix."""
-        return self.transpose(0, 1)
+        """The transposed matrix; a vector stays as it is."""
+        if self.sparse_dim() > 2 or self.dense_dim():
+            raise OnefoldRuntimeError(
+                "t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got "
+                f"{self.sparse_dim()} sparse and {self.dense_dim()} dense dimensions"
+            )
+        return self if self.ndim < 2 else self.transpose(0, 1)
 
     def transpose(self, dim0: int, dim1: int) -> SparseTensor:
         """With two of the sparse dims exchanged."""
         order, shape = list(range(self.sparse_dim())), list(self.shape)
+        dim0, dim1 = wrap(dim0, self.ndim), wrap(dim1, self.ndim)
+        if max(dim0, dim1) >= len(order):
+            raise OnefoldRuntimeError(
+                f"transpose: both dims must be sparse, but got {dim0} and {dim1} of a tensor with "
+                f"{len(order)} sparse dims, which are the first"
+            )
         for each in (order, shape):
             each[dim0], each[dim1] = each[dim1], each[dim0]
         return SparseTensor(self._index[order], self._value, shape)
@@ -191,6 +203,8 @@ class SparseTensor:
 
     def _flat_places(self) -> Tensor:
         """The number of each place, if the sparse dims were one."""
+        if not self.sparse_dim():
+            return self._index.new_zeros((self._nnz(),))
         flat = self._index[0]
         for index, size in zip(self._index[1:], self.shape[1 : self.sparse_dim()], strict=True):
             flat = flat * size + index
@@ -210,7 +224,11 @@ class SparseTensor:
         """The sum of all elements, or over some sparse dims: a sparse tensor of the others."""
         if dim is None:
             return self._value.sum()
-        gone = {each % self.ndim for each in ((dim,) if isinstance(dim, int) else dim)}
+        gone = wrap_all(dim, self.ndim)
+        if len(set(gone)) < len(gone):
+            raise OnefoldRuntimeError(
+                f"sum: a dim appears multiple times in the list of dims {dim}"
+            )
         kept = [each for each in range(self.sparse_dim()) if each not in gone]
         inner = [each - self.sparse_dim() + 1 for each in gone if each >= self.sparse_dim()]
         values = self._value.sum(inner) if inner else self._value
@@ -325,6 +343,11 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None) -> SparseTensor:
     With `sparse_dim` the first dims are sparse, and blocks of the others are kept.
     """
     count = input.ndim if sparse_dim is None else sparse_dim
+    if not min(1, input.ndim) <= count <= input.ndim:
+        raise OnefoldRuntimeError(
+            f"to_sparse: sparse_dim must be in [{min(1, input.ndim)}, {input.ndim}], the number of "
+            f"dims, but got {sparse_dim}"
+        )
     known: Any = input if count == input.ndim else (input != 0).flatten(count).any(-1)
     places = tensor_ops.nonzero(known)
     values = input[tuple(places.t())]
@@ -332,21 +355,25 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None) -> SparseTensor:
 
 
 def _group(sparse: SparseTensor, dim: int) -> tuple[Tensor, int]:
-    """The number of each place but for one dim, and how many there may be."""
-    others = [each for each in range(sparse.ndim) if each != dim % sparse.ndim]
+    """The number of each place but for one sparse dim, and how many there may be."""
+    others = [each for each in range(sparse.sparse_dim()) if each != dim]
     places = SparseTensor(sparse._index[others], sparse._value, [sparse.shape[x] for x in others])
     return places._flat_places(), places.numel()
 
 
 def log_softmax(input: SparseTensor, dim: int) -> SparseTensor:
     """The logarithm of the softmax over the elements that are kept along a dim."""
-    sparse = input.coalesce()
-    group, count = _group(sparse, dim)
+    sparse, dim = input.coalesce(), wrap(dim, input.ndim)
     values = sparse._value
-    lowest = values.detach().new_full((count,), -float("inf"))
-    most = lowest.scatter_reduce(0, group, values.detach(), "amax")[group]
+    if dim >= sparse.sparse_dim():
+        return sparse._with(tensor_ops.log_softmax(values, dim - sparse.sparse_dim() + 1))
+    group, count = _group(sparse, dim)
+    inner = values.shape[1:]
+    lowest = values.detach().new_full((count, *inner), -float("inf"))
+    rows = group.reshape(-1, *[1] * len(inner)).expand(values.shape) if inner else group
+    most = lowest.scatter_reduce(0, rows, values.detach(), "amax")[group]
     shifted = values - most
-    sums = values.new_zeros((count,)).index_add(0, group, shifted.exp())
+    sums = values.new_zeros((count, *inner)).index_add(0, group, shifted.exp())
     return sparse._with(shifted - sums.log()[group])
 
 

@@ -28,6 +28,19 @@ def matrix(lib, *shape):
     return lib.arange(int(np.prod(shape)), dtype=lib.float32).reshape(shape) / 7 - 1
 
 
+def blocks(lib):
+    """A sparse matrix of dense matrices."""
+    return lib.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], matrix(lib, 3, 2, 4), (2, 3, 2, 4))
+
+
+def vector(lib, values):
+    return lib.sparse_coo_tensor([[3, 0, 1]], values[:3], (4,))
+
+
+def of_places(lib, places, values):
+    return lib.sparse_coo_tensor(lib.tensor(places, dtype=lib.int64), values)
+
+
 CALLS = {
     "to_dense": lambda lib, x: x.to_dense(),
     "sparse.mm": lambda lib, x: lib.sparse.mm(x, matrix(lib, 3, 5)),
@@ -67,6 +80,31 @@ CALLS = {
     "sum of blocks": lambda lib, x: lib.sparse.sum(
         lib.sparse_coo_tensor([[2, 0, 2]], matrix(lib, 3, 2), (4, 2)), 1
     ),
+    "transposed blocks": lambda lib, x: blocks(lib).transpose(-3, 0),
+    "softmax of blocks": lambda lib, x: lib.sparse.softmax(blocks(lib), 0),
+    "log_softmax in blocks": lambda lib, x: lib.sparse.log_softmax(blocks(lib), -1),
+    "softmax of a vector": lambda lib, x: lib.sparse.softmax(vector(lib, x._values()), 0),
+    "t of a vector": lambda lib, x: vector(lib, x._values()).t(),
+    "no sparse dims": lambda lib, x: lib.sparse_coo_tensor(
+        lib.zeros(0, 5, dtype=lib.int64), x._values(), ()
+    ),
+    "addmm that does not read": lambda lib, x: lib.sparse.addmm(
+        lib.full((4, 5), float("nan")), x, matrix(lib, 3, 5), beta=0
+    ),
+}
+
+# Calls that torch refuses, too.
+ERRORS = {
+    "transposed into blocks": lambda lib: blocks(lib).transpose(-1, 0),
+    "transposed blocks": lambda lib: blocks(lib).transpose(2, 3),
+    "no such dim to transpose": lambda lib: sparse(lib).transpose(0, 2),
+    "t of blocks": lambda lib: blocks(lib).t(),
+    "no such dim to sum": lambda lib: lib.sparse.sum(sparse(lib), 2),
+    "a dim to sum twice": lambda lib: lib.sparse.sum(sparse(lib), (0, -2)),
+    "no such dim of softmax": lambda lib: lib.sparse.softmax(sparse(lib), 2),
+    "too many sparse dims": lambda lib: lib.eye(3).to_sparse(3),
+    "no sparse dims": lambda lib: lib.eye(3).to_sparse(0),
+    "a negative index": lambda lib: of_places(lib, [[-1]], lib.ones(1)),
 }
 
 
@@ -159,6 +197,14 @@ def test_what_it_is():
         np.testing.assert_array_equal(dense(old), dense(x))
         with pytest.raises(RuntimeError, match=r"Cannot get values on an uncoalesced tensor"):
             x.values()
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_torch_refuses(name):
+    with pytest.raises((RuntimeError, IndexError)):
+        ERRORS[name](torch)
+    with pytest.raises((RuntimeError, IndexError)):
+        ERRORS[name](flow)
 
 
 def test_errors():
