@@ -160,7 +160,8 @@ class EagerScaling:
             self.unscale_(optimizer)
         found = self._found[optimizer] if self.may_skip else None
         stepped = partial(self._stages.__setitem__, optimizer, _Stage.STEPPED)
-        if not optimizer.has_rule:  # the step is Python code of users, which the host may skip
+        own = optimizer.has_rule and type(optimizer).step is Optimizer.step
+        if not own:  # the step is Python code of users, which the host may skip
             if found is None or not float(found):
                 optimizer.step()
             stepped()

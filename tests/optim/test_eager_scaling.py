@@ -106,6 +106,33 @@ def test_two_optimizers_are_skipped_apart_and_followed_together(world):
     assert steps(flow) == steps(torch) == ([0.0] * 3, [1.0] * 3, 2.0)
 
 
+@pytest.mark.parametrize("factor", [1.0, math.inf])
+def test_the_step_of_a_subclass_is_called(factor, world):
+    """One that overrides `step`: it runs unless a gradient is not finite, as in torch."""
+
+    def found(lib):
+        class Counting(lib.optim.SGD):
+            steps = 0
+
+            def step(self, closure=None):
+                self.steps += 1
+                return super().step(closure)
+
+        w = lib.nn.Parameter(laid(lib, W, {}))
+        optimizer = Counting([w], lr=0.1, momentum=0.9)
+        scaler = torch.amp.GradScaler("cpu", **HOW) if lib is torch else flow.amp.GradScaler(**HOW)
+        for each in (1.0, factor):
+            optimizer.zero_grad()
+            scaler.scale((w * w).sum() * each).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return (optimizer.steps, scaler.get_scale()), w.detach().numpy()
+
+    (counts, w), (expected, value) = found(flow), found(torch)
+    assert counts == expected
+    np.testing.assert_allclose(w, value, rtol=1e-5, atol=1e-6)
+
+
 def test_a_half_loss_of_autocast_trains(world):
     layer = nn.Linear(4, 2)
     scaler, optimizer = flow.amp.GradScaler(), flow.optim.AdamW(layer.parameters())
