@@ -37,21 +37,53 @@ __all__ = [
 _CONF = "hubconf.py"
 
 
-def list(repo_or_dir: str, source: str = "local") -> builtins.list[str]:
-    """The names of the entry points: the functions of hubconf.py without a leading underscore."""
+def list(
+    repo_or_dir: str,
+    source: str = "local",
+    *,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | str | None = None,
+    verbose: bool = True,
+) -> builtins.list[str]:
+    """The names of the entry points: the functions of hubconf.py without a leading underscore.
+
+    The arguments by name are torch's, of downloads: they change nothing.
+    """
     conf = _conf(repo_or_dir, source)
     return [
         name for name, found in vars(conf).items() if callable(found) and not name.startswith("_")
     ]
 
 
-def help(repo_or_dir: str, model: str, source: str = "local") -> str | None:
-    """The docstring of an entry point."""
+def help(
+    repo_or_dir: str,
+    model: str,
+    source: str = "local",
+    *,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | str | None = None,
+) -> str | None:
+    """The docstring of an entry point. The arguments by name change nothing."""
     return _entry(_conf(repo_or_dir, source), model).__doc__
 
 
-def load(repo_or_dir: str, model: str, *args: Any, source: str = "local", **kwargs: Any) -> Any:
+def load(
+    repo_or_dir: str,
+    model: str,
+    *args: Any,
+    source: str = "local",
+    trust_repo: bool | str | None = None,
+    force_reload: bool = False,
+    verbose: bool = True,
+    skip_validation: bool = False,
+    **kwargs: Any,
+) -> Any:
     """What the entry point `model` of the folder's hubconf.py returns for these arguments.
+
+    `trust_repo`, `force_reload`, `verbose` and `skip_validation` are torch's, of downloads: they
+    change nothing.
 
     Example: `flow.hub.load("models", "resnet", depth=18)`. Raises OnefoldValueError for other
     sources than "local", OnefoldRuntimeError where the folder, a module that `dependencies` in

@@ -36,6 +36,11 @@ def test_entry_points(folder):
     layer = flow.hub.load(str(folder), "linear", 3, source="local", bias=False)
     assert layer.weight.shape == (6, 3)
     assert sys.path == before
+    about = {"force_reload": True, "skip_validation": True, "trust_repo": True}
+    assert flow.hub.list(folder, **about, verbose=False) == ["scale", "linear"]
+    assert flow.hub.help(folder, "linear", **about) == "A linear layer."
+    again = flow.hub.load(str(folder), "linear", 3, source="local", verbose=False, **about)
+    assert again.weight.shape == (6, 3)
     theirs = torch.hub.load(str(folder), "linear", 3, source="local")
     assert theirs.weight.shape == (6, 3)
 
