@@ -13,6 +13,7 @@ from .errors import OnefoldRuntimeError, OnefoldValueError
 
 _PREFIX = "_foreach_"
 _BOUNDS = {"maximum": "clamp_min", "minimum": "clamp_max"}  # which also take numbers
+_OPTIONS = {"scalars": "value", "ord": "p"}  # by torch's names, and by those of the methods
 
 
 def _assert(condition: object, message: object) -> None:
@@ -42,8 +43,9 @@ def _each(name: str, *args: Any, **kwargs: Any) -> list[Tensor]:
         name = name.replace(whole, bound)
     if len(args) == 4 and name.startswith("addc"):
         *args, kwargs["value"] = args  # type: ignore[assignment]
-    if "scalars" in kwargs:
-        kwargs["value"] = kwargs.pop("scalars")
+    for theirs, own in _OPTIONS.items():
+        if theirs in kwargs:
+            kwargs[own] = kwargs.pop(theirs)
     lengths = {len(each) for each in (*args, *kwargs.values()) if isinstance(each, (list, tuple))}
     if len(lengths) != 1:
         raise OnefoldValueError(
@@ -54,7 +56,9 @@ def _each(name: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     for i in range(*lengths):
         x, *given = [_at(each, i) for each in args]
         options = {key: _at(each, i) for key, each in kwargs.items()}
-        if hasattr(x, name):
+        if not isinstance(x, Tensor):  # the base of powers, which may be a number
+            results.append(x ** given[0])
+        elif hasattr(x, name):
             results.append(getattr(x, name)(*given, **options))
         else:
             results.append(x.copy_(getattr(x, name.removesuffix("_"))(*given, **options)))

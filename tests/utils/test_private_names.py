@@ -27,7 +27,8 @@ CALLS = {
     "minimum": [(X, 0.3)],
     "mul": [(X, Y), (X, [0.5, 2.0])],
     "norm": [(X,), (X, 1), (X, float("inf"))],
-    "pow": [(X, 2), (X, Y)],
+    "pow": [(X, 2), (X, Y), (0.5, X)],
+    "pow_": [(X, 2), (X, Y)],
     "sub": [(X, Y), (X, 1.0)],
 }
 NAMES = sorted(name[9:] for name in dir(torch) if name.startswith("_foreach_"))
@@ -56,6 +57,7 @@ def test_lists_of_other_lengths():
     x = [flow.ones(2)]
     flow._foreach_add_(x, x, alpha=0.5)
     assert x[0].tolist() == [1.5, 1.5]
+    assert [each.item() for each in flow._foreach_norm(x, ord=1)] == [3.0]
 
 
 def test_checks():
