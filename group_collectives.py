@@ -257,12 +257,15 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Work | None:
     """`all_to_all` of the rows of one tensor, which are cut evenly unless sizes are given."""
-    count = len(members(group))
-    outs, ins = (
-        list(tensor_ops.split(x.detach(), _sizes(x, sizes, count)))  # views of rows
-        for x, sizes in ((output, output_split_sizes), (input, input_split_sizes))
-    )
-    return _run(group, async_op, lambda ranks: comm.all_to_all(outs, ins, ranks), [output])
+
+    def call(ranks: tuple[int, ...]) -> None:
+        outs, ins = (
+            list(tensor_ops.split(x.detach(), _sizes(x, sizes, len(ranks))))  # views of rows
+            for x, sizes in ((output, output_split_sizes), (input, input_split_sizes))
+        )
+        comm.all_to_all(outs, ins, ranks)
+
+    return _run(group, async_op, call, [output])
 
 
 def _sizes(x: Tensor, sizes: Sequence[int] | None, count: int) -> list[int]:

@@ -140,8 +140,8 @@ def init_process_group(
     _meet_by(init_method)
     if rank >= 0 and world_size > 0:
         _be(rank, world_size)
-    _state.backend = (backend or _default_backend()).lower()
     world().ensure(tuple(range(world().size)))
+    _state.backend = (backend or _default_backend()).lower()
 
 
 def _meet_by(init_method: str | None) -> None:

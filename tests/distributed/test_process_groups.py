@@ -11,7 +11,13 @@ from launched import run_ranks
 import onefold as flow
 from onefold.distributed.torch_names import MISSING, MODULES, OFFERED
 from onefold.distributed.world import virtual_world, world
-from onefold.errors import MixedTensorsError, OnefoldTypeError, OnefoldValueError, RankMismatch
+from onefold.errors import (
+    CommTimeout,
+    MixedTensorsError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    RankMismatch,
+)
 
 dist = flow.distributed
 
@@ -219,6 +225,28 @@ def main(rank, size, path):
 if __name__ == "__main__":
     mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
 """
+
+
+def test_a_start_that_failed_can_be_repeated(monkeypatch):
+    def times_out(self, ranks):
+        raise CommTimeout("no other rank came")
+
+    with virtual_world():
+        with monkeypatch.context() as patch:
+            patch.setattr(type(world()), "ensure", times_out)
+            with pytest.raises(CommTimeout):
+                dist.init_process_group("gloo")
+        assert not dist.is_initialized()
+        dist.init_process_group("gloo")
+        dist.destroy_process_group()
+
+
+def test_ranks_outside_of_a_group_do_nothing():
+    x = flow.zeros(3)
+    other = dist.GroupMember.NON_GROUP_MEMBER
+    assert dist.all_to_all_single(x, flow.ones(3), group=other) is None
+    assert dist.all_reduce(x, group=other) is None
+    assert x.tolist() == [0, 0, 0]
 
 
 def test_processes_of_a_program(tmp_path):
