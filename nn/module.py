@@ -256,17 +256,21 @@ class Module(Hooked):
         """Another dtype for every parameter and buffer, those of integers too, in place."""
         return self._apply(lambda t: cast(t, dst_type))
 
+    def _to_real(self, dtype: torch.dtype) -> Self:
+        """Another dtype for what is floating point; complex tensors stay, as in torch."""
+        return self._apply(lambda t: cast(t, dtype) if t.dtype.is_floating_point else t)
+
     def half(self) -> Self:
-        return self.to(torch.float16)
+        return self._to_real(torch.float16)
 
     def bfloat16(self) -> Self:
-        return self.to(torch.bfloat16)
+        return self._to_real(torch.bfloat16)
 
     def float(self) -> Self:
-        return self.to(torch.float32)
+        return self._to_real(torch.float32)
 
     def double(self) -> Self:
-        return self.to(torch.float64)
+        return self._to_real(torch.float64)
 
     def compile(self, *args: object, **kwargs: object) -> None:
         """Accepted as torch's, without effect; `flow.compile(module)` gives a compiled one."""

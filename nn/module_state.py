@@ -225,7 +225,10 @@ class State(Tree):
             value = state_dict[prefix + name]
             try:
                 if _ASSIGN in local_metadata:
-                    changes.append(partial(setattr, self, name, _assignable(value, tensor)))
+                    made = _assignable(value, tensor)
+                    changes.append(partial(setattr, self, name, made))
+                    if isinstance(tensor, Parameter):
+                        changes.append(partial(made.requires_grad_, tensor.requires_grad))
                 else:
                     changes.append(partial(take, tensor, fitted(value, tensor)))
             except (OnefoldTypeError, OnefoldValueError) as error:

@@ -202,6 +202,16 @@ def test_assign(world):
         model.load_state_dict({"0.bias": flow.ones(4)}, strict=False, assign=True)
 
 
+def test_a_parameter_that_is_assigned_is_trained_as_the_one_before(world):
+    for lib in LIBS:
+        layer = lib.nn.Linear(2, 2)
+        layer.weight.requires_grad_(False)
+        state = {"weight": lib.nn.Parameter(lib.ones(2, 2)), "bias": lib.ones(2)}
+        layer.load_state_dict(state, assign=True)
+        assert layer.weight is state["weight"]
+        assert [p.requires_grad for p in layer.parameters()] == [False, True]
+
+
 def test_what_is_no_mapping(world):
     for lib in LIBS:
         with pytest.raises(TypeError, match="Expected state_dict to be dict-like, got"):
@@ -283,6 +293,19 @@ def test_to(world):
         assert len(list(model.modules(remove_duplicate=False))) == 4
     with pytest.raises(OnefoldTypeError, match="unknown arguments"):
         net(flow).to(placement=1)
+
+
+def test_complex_parameters_keep_both_parts(world):
+    def dtypes(lib):
+        made = []
+        for name in ("half", "bfloat16", "float", "double"):
+            model = lib.nn.Linear(2, 2)
+            model.shift = lib.nn.Parameter(lib.ones(2, dtype=lib.complex64) * 1j)
+            getattr(model, name)()
+            made.append((model.weight.dtype, model.shift.dtype, model.shift.tolist()))
+        return made
+
+    assert dtypes(flow) == dtypes(torch)
 
 
 def test_a_module_can_be_pickled_and_copied(world):
