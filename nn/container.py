@@ -134,6 +134,15 @@ class Sequential(_Modules):
     def _part(self, index: slice) -> Sequential:
         return Sequential(OrderedDict(list(self._modules.items())[index]))
 
+    def insert(self, index: int, module: Module) -> Self:
+        """Put a module before a position. Raises OnefoldIndexError where there is none."""
+        if not -len(self) <= index <= len(self):
+            raise OnefoldIndexError(
+                f"Index out of range: {index}; a Sequential of {len(self)} modules takes -"
+                f"{len(self)} to {len(self)}"
+            )
+        return super().insert(index, module)
+
     def __add__(self, other: Sequential) -> Sequential:
         return Sequential(*self, *other)
 
@@ -180,9 +189,9 @@ class ModuleList(_Modules):
 class ModuleDict(Module):
     """Modules by name, whose parameters belong to the module that holds it."""
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Module] | ModuleDict | None = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        self.update({} if modules is None else modules)
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -224,9 +233,12 @@ class ModuleDict(Module):
         """Remove every module."""
         self._modules.clear()
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+    def update(
+        self, modules: Mapping[str, Module] | ModuleDict | Iterable[tuple[str, Module]]
+    ) -> None:
         """Add modules, which replace those of their names; from a mapping or (name, module)s."""
-        for name, module in pairs("ModuleDict.update", modules):
+        given = modules.items() if isinstance(modules, ModuleDict) else modules
+        for name, module in pairs("ModuleDict.update", given):
             self[name] = module
 
 

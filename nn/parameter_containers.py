@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any, NoReturn, Self, overload
 
@@ -189,9 +190,16 @@ class ParameterDict(_Parameters):
         return ((key, self[key]) for key in self._keys)
 
     def update(self, parameters: Any) -> None:
-        """Add values, which replace those of their keys; from a mapping or (key, value) pairs."""
+        """Add values, which replace those of their keys; from a mapping or (key, value) pairs.
+
+        New keys of a mapping that is no OrderedDict come in alphabetical order, as in torch, whose
+        optimizers number parameters so.
+        """
         given = parameters.items() if isinstance(parameters, ParameterDict) else parameters
-        for key, value in pairs("ParameterDict.update", given):
+        found = pairs("ParameterDict.update", given)
+        if isinstance(given, Mapping) and not isinstance(given, OrderedDict):
+            found.sort(key=lambda pair: pair[0])
+        for key, value in found:
             self[key] = value
 
     def extra_repr(self) -> str:

@@ -175,3 +175,34 @@ def test_a_parameter_dict_checks_new_names():
     assert list(held) == ["w", "v"]
     with pytest.raises(ValueError, match="non-empty"):
         held[""] = flow.nn.Parameter(flow.zeros(2))
+
+
+def test_a_module_dict_takes_another(world):
+    for lib in LIBS:
+        first = lib.nn.ModuleDict({"b": lib.nn.ReLU(), "ab": lib.nn.Tanh()})
+        again = lib.nn.ModuleDict(first)
+        again.update(lib.nn.ModuleDict({"c": lib.nn.Tanh(), "b": lib.nn.Tanh()}))
+        assert [*again] == ["b", "ab", "c"] and again["ab"] is first["ab"]
+
+
+def test_parameters_of_a_mapping_are_numbered_as_in_torch(world):
+    def names(lib):
+        """Of a dict, pairs, an ordered dict and another container."""
+        given = {name: lib.ones(1) for name in "cab"}
+        found = lib.nn.ParameterDict(given)
+        forms = (given, list(given.items()), OrderedDict(given))
+        made = [found, *map(lib.nn.ParameterDict, forms), lib.nn.ParameterDict({"d": given["a"]})]
+        made[-1].update(made[2])
+        return [[name for name, _ in each.named_parameters()] for each in made]
+
+    assert names(flow) == names(torch)
+
+
+def test_an_insertion_out_of_range(world):
+    for lib in LIBS:
+        made = lib.nn.Sequential(lib.nn.ReLU(), lib.nn.Tanh())
+        for index in (3, -3):
+            with pytest.raises(IndexError, match=f"Index out of range: {index}"):
+                made.insert(index, lib.nn.ReLU())
+        made.insert(-1, lib.nn.Sigmoid())
+        assert [type(each).__name__ for each in made] == ["ReLU", "Sigmoid", "Tanh"]
