@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ...engine.ops.data_movement import wrap
 from ...engine.sbp import without_partial
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
@@ -21,7 +22,8 @@ def norm_except_dim(v: Tensor, dim: int) -> Tensor:
     if dim == -1:
         made = v.norm()
     else:
-        made = v.norm(2, [each for each in range(v.ndim) if each != dim], keepdim=True)
+        kept = wrap(dim, v.ndim)
+        made = v.norm(2, [each for each in range(v.ndim) if each != kept], keepdim=True)
     return made if made.is_local else made.to_global(sbp=without_partial(made.sbp))
 
 

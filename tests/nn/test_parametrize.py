@@ -329,6 +329,22 @@ def test_the_older_functions_are_torchs(name, layout, world):
         getattr(flow.nn.utils, f"remove_{name}")(mine)
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("dim", [-3, -2, -1, 1, None])
+def test_a_norm_over_all_but_a_dim_from_the_end(dim, world):
+    for older in (False, True):
+        made = []
+        for lib in (torch, flow):
+            layer = lib.nn.Conv1d(3, 4, 5, bias=False)
+            with lib.no_grad():
+                layer.weight.copy_(lib.arange(60.0).reshape(4, 3, 5))
+            utils = lib.nn.utils if older else lib.nn.utils.parametrizations
+            utils.weight_norm(layer, dim=dim)
+            made.append([p.detach().numpy() for p in layer.parameters()])
+        for found, wanted in zip(made[1], made[0], strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_the_state_of_the_older_weight_norm_loads(world):
     _, mine = pair()
     _, newer = pair()
