@@ -114,6 +114,11 @@ class EmbeddingBag(Module):
                 "EmbeddingBag: max_norm and sparse are not supported; renormalize the rows of "
                 "`weight` after each step, and use dense gradients"
             )
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise OnefoldValueError(
+                f"EmbeddingBag: padding_idx must be within num_embeddings={num_embeddings}, but "
+                f"got {padding_idx}"
+            )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.max_norm = max_norm
@@ -130,6 +135,30 @@ class EmbeddingBag(Module):
             self.reset_parameters()
         else:
             self.weight = Parameter(of_table(_weight, shape, "EmbeddingBag"))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:
+        """Bags of these rows, which are not trained if `freeze`."""
+        if embeddings.ndim != 2:
+            raise OnefoldValueError(
+                f"EmbeddingBag: embeddings must be 2-dimensional, but have {embeddings.ndim} dims"
+            )
+        rows, width = embeddings.shape
+        how = (max_norm, norm_type, scale_grad_by_freq, mode, sparse)
+        made = cls(rows, width, *how, embeddings, include_last_offset, padding_idx)
+        made.weight.requires_grad_(not freeze)
+        return made
 
     def reset_parameters(self) -> None:
         draw_table(self.weight, self.padding_idx)

@@ -75,6 +75,17 @@ def test_defaults_that_are_layers(world):
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5)
 
 
+def test_bags_of_rows_that_were_trained(world):
+    rows, index = torch.randn(4, 3), torch.tensor([[0, 2, 3], [3, 3, 1]])
+    for options in ({}, {"freeze": False, "mode": "sum", "padding_idx": -1}):
+        theirs = torch.nn.EmbeddingBag.from_pretrained(rows, **options)
+        ours = nn.EmbeddingBag.from_pretrained(flow.tensor(rows), **options)
+        assert ours.weight.requires_grad is theirs.weight.requires_grad
+        np.testing.assert_allclose(
+            ours(flow.tensor(index)).detach().numpy(), theirs(index).detach().numpy(), rtol=1e-5
+        )
+
+
 def test_attention_of_an_empty_batch(world):
     layer = nn.MultiheadAttention(8, 2)
     for needed in (False, True):
@@ -125,6 +136,8 @@ BAD = [
     (lambda: nn.ConvTranspose1d(1, 1, 3, padding="same"), "must be ints"),
     (lambda: nn.EmbeddingBag(3, 2, _weight=flow.ones(5, 7)), r"must have the shape \(3, 2\)"),
     (lambda: nn.Embedding.from_pretrained(flow.ones(5)), "must be 2-dimensional"),
+    (lambda: nn.EmbeddingBag.from_pretrained(flow.ones(5)), "must be 2-dimensional"),
+    (lambda: nn.EmbeddingBag(3, 2, padding_idx=3), "must be within num_embeddings=3"),
     (
         lambda: nn.functional.embedding_bag(
             flow.tensor([[0]]), flow.ones(3, 2), max_norm=1.0, mode="sum"
