@@ -213,7 +213,8 @@ def sparse_(
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The gain that keeps variances equal through a nonlinearity; as in torch."""
     gains = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
-    plain = ("linear", "sigmoid", "conv1d", "conv2d", "conv3d")
+    convolutions = [f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)]
+    plain = ("linear", "sigmoid", *convolutions)
     if nonlinearity in plain:
         return 1.0
     if nonlinearity == "leaky_relu":
@@ -245,6 +246,14 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return fan_in if mode == "fan_in" else fan_out
 
 
+def _is_empty(tensor: Tensor) -> bool:
+    """Whether there is nothing to draw, perhaps no fan either; warns of it, as torch does."""
+    if tensor.numel():
+        return False
+    warn("Initializing zero-element tensors is a no-op", UserWarning)
+    return True
+
+
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0.0,
@@ -253,6 +262,8 @@ def kaiming_uniform_(
     generator: Generator | None = None,
 ) -> Tensor:
     """He et al. (2015): uniform with variance gain^2 / fan."""
+    if _is_empty(tensor):
+        return tensor
     bound = math.sqrt(3.0 / _fan(tensor, mode)) * calculate_gain(nonlinearity, a)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -265,6 +276,8 @@ def kaiming_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """He et al. (2015): normal with variance gain^2 / fan."""
+    if _is_empty(tensor):
+        return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return normal_(tensor, 0.0, std, generator)
 

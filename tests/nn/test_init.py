@@ -136,13 +136,23 @@ def test_a_generator_of_ones_own(world):
 
 
 def test_gains_and_fans(world):
-    for name in ("linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
+    transposed = [f"conv_transpose{n}d" for n in (1, 2, 3)]
+    for name in ("linear", "conv2d", *transposed, "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
         assert init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
     assert init.calculate_gain("leaky_relu", 0.5) == pytest.approx(
         torch.nn.init.calculate_gain("leaky_relu", 0.5)
     )
     assert init.fan_in_and_out(flow.empty(4, 3, 2, 2)) == (12, 16)
     assert init.default_bound(0) == 0.0 and init.default_bound(4) == 0.5
+
+
+@pytest.mark.parametrize("name", ["kaiming_uniform_", "kaiming_normal_"])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)])
+def test_nothing_to_draw(name, shape, world):
+    for lib in (torch, flow):
+        x = lib.empty(*shape)
+        with pytest.warns(UserWarning, match="Initializing zero-element tensors is a no-op"):
+            assert getattr(lib.nn.init, name)(x) is x
 
 
 def test_linear_and_conv_start_within_torchs_bounds(world):
