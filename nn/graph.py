@@ -123,12 +123,13 @@ class Graph:
             )
         if isinstance(value, Module) or name in self._modules:
             self._compiled.clear()
+        if not isinstance(value, Module):
+            object.__setattr__(self, name, value)  # by a property of that name, if there is one
+            self._modules.pop(name, None)
+            return
         self._modules.pop(name, None)
         self.__dict__.pop(name, None)
-        if isinstance(value, Module):
-            self._modules[name] = value
-        else:
-            self.__dict__[name] = value
+        self._modules[name] = value
 
     def __getattr__(self, name: str) -> Any:
         if "_modules" not in self.__dict__ and not name.startswith("__"):

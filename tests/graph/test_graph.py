@@ -575,6 +575,28 @@ def test_a_batch_that_cannot_be_cut(world):
         graph.config.set_gradient_accumulation_steps(1.5)
 
 
+def test_properties_of_a_graph(world):
+    """They are set as those of other classes, and a name is not assigned in vain."""
+
+    class Rated(Predict):
+        @property
+        def rate(self):
+            return 2 * self.half
+
+        @rate.setter
+        def rate(self, value):
+            self.half = value / 2
+
+    graph = Rated(nn.Linear(1, 1))
+    graph.rate = 3.0
+    assert (graph.rate, graph.half) == (3.0, 1.5) and "rate" not in vars(graph)
+    for name in ("name", "program", "training"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(graph, name, "other")
+    graph.model = None
+    assert graph.model is None and "model" not in graph.state_dict()
+
+
 def test_bad_settings(world):
     class Early(nn.Graph):
         def __init__(self):
