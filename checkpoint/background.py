@@ -62,6 +62,8 @@ class Saving:
             run()
         except CheckpointError as error:
             self._problem = str(error)
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+            self._problem = f"{self.path} was not completed: {type(error).__name__}: {error}"
 
     def done(self) -> bool:
         """Whether nothing is written any more; `wait` says whether the checkpoint is complete."""

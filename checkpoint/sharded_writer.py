@@ -202,6 +202,8 @@ class Writer:
             problem = str(error)
         except OSError as error:
             problem = f"cannot write {error.filename or self.partial}: {error.strerror}"
+        except Exception as error:  # noqa: BLE001 - the other ranks would wait for this one
+            problem = f"{type(error).__name__}: {error}"
         if self.rank:
             self._report(sums, problem)
             self._wait_for_the_end(problem)

@@ -159,6 +159,21 @@ def test_an_error_in_the_background_is_raised_later(world, tmp_path, monkeypatch
     assert os.listdir(tmp_path) == ["step-3"]
 
 
+def test_an_unexpected_error_in_the_background_is_raised_too(world, tmp_path, monkeypatch):
+    run = Run("dp4")
+
+    def fails(*args):
+        raise MemoryError("no memory")
+
+    for place, name in ((sharded_writer, "write_box"), (sharded_writer, "_sync_folder")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fails)
+            saving = flow.checkpoint.save(tmp_path, run.state(), 1, async_=True)
+            with pytest.raises(CheckpointError, match=r"not completed.*MemoryError: no memory"):
+                saving.wait()
+        assert os.listdir(tmp_path) == []
+
+
 def test_real_processes(tmp_path):
     def program():
         here = flow.env.get_rank()
