@@ -37,13 +37,18 @@ class Description:
     def __init__(self, value: object) -> None:
         self.tensors: dict[str, Leaf] = {}
         self._names: dict[int, str] = {}
+        self._arrays: list[np.ndarray] = []
         self.tree = encode(value, self._other)
 
     def _other(self, value: object, path: Path) -> Json:
         if isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
             return self._tensor(value, path)
-        if isinstance(value, np.generic):
-            return {TAG: "numpy", "value": [value.dtype.name, encode(value.item())]}
+        if isinstance(value, np.generic) and (
+            value.dtype.char in _NUMBERS or value.dtype.kind in "US"
+        ):
+            # The names of numpy's strings are those of one length: "str32" is none to `np.dtype`.
+            name = type(value).__name__ if value.dtype.kind in "US" else value.dtype.name
+            return {TAG: "numpy", "value": [name, encode(value.item(), self._other, path)]}
         if isinstance(value, Sbp):
             return {TAG: "sbp", "value": value.short}
         if isinstance(value, Placement):
@@ -63,6 +68,8 @@ class Description:
     def _tensor(self, value: Leaf, path: Path) -> Json:
         if isinstance(value, Tensor) and value.is_meta:
             raise without_data(value, f"{'.'.join(path) or 'a tensor'} was to be saved")
+        if isinstance(value, np.ndarray) and id(value) not in self._names:
+            self._arrays.append(value)  # whose identity is then of no other array
         name = self._names.get(id(value))
         if name is None:
             stem = name = ".".join(path) or "value"
@@ -71,9 +78,11 @@ class Description:
                 number += 1
                 name = f"{stem}#{number}"
             self._names[id(value)] = name
-            self.tensors[name] = value
+            self.tensors[name] = _readable(value, path) if isinstance(value, np.ndarray) else value
         if isinstance(value, np.ndarray):
-            return {TAG: "array", "name": name}
+            found = {TAG: "array", "name": name}
+            pairs = value.dtype.char == "D"  # which files hold as pairs of numbers
+            return {**found, "dtype": "complex128"} if pairs else found
         kind = "tensor" if isinstance(value, Tensor) else "torch"
         found = {TAG: kind, "name": name, "dtype": str(value.dtype).removeprefix("torch.")}
         return {**found, "requires_grad": True} if value.requires_grad else found
@@ -115,9 +124,26 @@ def read_dtype(name: str) -> torch.dtype:
         raise CheckpointError(str(error)) from error
 
 
+_NUMBERS = "?bBhHiIlLqQefdFD"  # numpy's letters for the numbers that torch has
+
+
 def _numpy(value: Any) -> object:
     name, number = value
+    if name.startswith(("str", "bytes")):
+        return (np.str_ if name.startswith("str") else np.bytes_)(decode(number))
     return np.dtype(name).type(decode(number))
+
+
+def _readable(value: np.ndarray, path: Path) -> np.ndarray:
+    """An array that torch can read, perhaps a copy. Raises OnefoldTypeError for other dtypes."""
+    if value.dtype.char not in _NUMBERS:
+        raise OnefoldTypeError(
+            f"cannot save {'.'.join(path) or 'the object'}, an array of {value.dtype}: files hold "
+            "arrays of numbers that tensors can have; save x.tolist() instead"
+        )
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    return value.copy() if any(stride < 0 for stride in value.strides) else value
 
 
 class _Plain(NamedTuple):

@@ -41,6 +41,33 @@ def test_numbers_of_numpy_and_sets(world):
     assert back == value and type(back["a"]) is np.float32
 
 
+def test_strings_of_numpy(world):
+    value = {"a": np.str_("ab"), "b": np.bytes_(b"c"), "c": np.bool_(True), "d": np.complex64(1j)}
+    back = through_file(value)
+    assert back == value and [*map(type, back.values())] == [*map(type, value.values())]
+    found = restored([{"$": "numpy", "value": ["str64", "ab"]}], id)  # as it once was written
+    assert found == ["ab"] and type(found[0]) is np.str_
+
+
+def test_arrays_that_torch_does_not_read(world, tmp_path):
+    value = {
+        "reversed": np.arange(6).reshape(2, 3)[::-1, ::-1],
+        "swapped": np.arange(3, dtype=">i4"),
+        "complex": np.array([1j, 2.0]),
+        "nothing": np.zeros((0, 2)),
+    }
+    flow.checkpoint.save(tmp_path, {"x": value}, 1)
+    for back in (through_file(value), flow.checkpoint.load(tmp_path, {"x": None})["x"]):
+        for name, array in value.items():
+            assert back[name].dtype == array.dtype.newbyteorder("=")
+            np.testing.assert_array_equal(back[name], array)
+    for bad in (np.array(["a"]), np.array([object()]), np.longdouble([1]), np.longdouble(1)):
+        with pytest.raises(OnefoldTypeError, match=r"cannot save x\.y, "):
+            through_file({"x": {"y": bad}})
+    with pytest.raises(OnefoldTypeError, match=r"cannot save x, a datetime64"):
+        through_file({"x": np.datetime64("2020-01-01")})
+
+
 def test_options_of_a_program(world, tmp_path):
     """Training scripts save what argparse gave them together with the weights."""
     options = Namespace(lr=0.1, out=tmp_path / "out", seen=range(2, 9, 3), w=flow.arange(2))
