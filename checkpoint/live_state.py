@@ -38,14 +38,14 @@ _NAME = re.compile(r"[\w-][\w.-]*")
 
 
 class Part(NamedTuple):
-    """A live object in the state, and the keys that lead to it."""
+    """A live object in the state, and the keys that lead to it, of which the first is a string."""
 
-    path: tuple[str, ...]
+    path: tuple[Any, ...]
     live: object
 
     @property
     def section(self) -> str:
-        return self.path[0]
+        return str(self.path[0])
 
     @property
     def prefix(self) -> str:
@@ -75,12 +75,12 @@ def parts_of(state: State) -> list[Part]:
     return found
 
 
-def _find(value: object, path: tuple[str, ...], found: list[Part]) -> None:
+def _find(value: object, path: tuple[object, ...], found: list[Part]) -> None:
     if _is_live(value):
         found.append(Part(path, value))
     elif isinstance(value, dict) or (isinstance(value, Mapping) and not path):
         for key, inner in value.items():
-            _find(inner, (*path, str(key)), found)
+            _find(inner, (*path, key), found)
 
 
 def _is_live(value: object) -> bool:

@@ -273,9 +273,9 @@ def _at(values: Mapping[str, Any], part: Part) -> Any:
     found: Any = values
     for key in part.path:
         if not isinstance(found, dict) or key not in found:
+            name = ".".join(map(str, part.path))
             raise CheckpointError(
-                f"the checkpoint has nothing for {'.'.join(part.path)}: it was saved from another "
-                "state"
+                f"the checkpoint has nothing for {name}: it was saved from another state"
             )
         found = found[key]
     return found

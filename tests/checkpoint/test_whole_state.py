@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 import onefold as flow
 from onefold import nn
-from onefold.errors import OnefoldTypeError
+from onefold.errors import CheckpointError, OnefoldTypeError
 from onefold.utils.data import GlobalLoader
 
 B, S = flow.sbp.broadcast, flow.sbp.split
@@ -138,3 +138,20 @@ def test_save_without_a_step_says_what_to_give(tmp_path):
     with pytest.raises(OnefoldTypeError, match=r"no step was given.*save\(dir, state, step=N\)"):
         flow.checkpoint.save(tmp_path, {"model": flow.nn.Linear(2, 2)})
     assert not list(tmp_path.iterdir())
+
+
+def test_objects_under_keys_of_any_type(world, tmp_path):
+    def state():
+        return {"models": {0: nn.Linear(2, 2), 1: {"a": nn.Linear(2, 2)}}, "epoch": 3}
+
+    saved = state()
+    flow.checkpoint.save(tmp_path, saved, 1)
+    found = state()
+    assert flow.checkpoint.load(tmp_path, found) == {"epoch": 3, "step": 1}
+    for first, second in (
+        (saved["models"][0], found["models"][0]),
+        (saved["models"][1]["a"], found["models"][1]["a"]),
+    ):
+        np.testing.assert_array_equal(second.weight.numpy(), first.weight.numpy())
+    with pytest.raises(CheckpointError, match=r"nothing for models\.2"):
+        flow.checkpoint.load(tmp_path, {"models": {2: nn.Linear(2, 2)}})
