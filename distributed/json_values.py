@@ -45,6 +45,8 @@ def encode(value: Any, other: Callable[[object, Path], Json] = reject, path: Pat
         return _encode_dict(value, other, path)
     if kind in _SEQUENCES:
         listed = [encode(item, other, (*path, str(i))) for i, item in enumerate(value)]
+        if kind in (set, frozenset):  # the order of strings differs from process to process
+            listed.sort(key=to_text)
         return listed if kind is list else {TAG: kind.__name__, "items": listed}
     if isinstance(value, OnefoldError):
         return {TAG: "error", "value": [kind.__name__, str(value)]}

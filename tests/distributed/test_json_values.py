@@ -41,6 +41,11 @@ def test_values_come_back(value):
     assert repr(back) == repr(value)
 
 
+def test_a_set_has_one_text():
+    """Processes that compare what they save have orders of their own."""
+    assert encode({0, 8}) == encode({8, 0}) and encode(frozenset("ab"))["items"] == ["a", "b"]
+
+
 def test_errors_come_back():
     back = decode(encode({"found": ShapeError("no"), "sizes": {1, 2}}))
     assert type(back["found"]) is ShapeError and str(back["found"]) == "no"
