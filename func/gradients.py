@@ -91,7 +91,10 @@ def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) ->
         outputs, form = tree_flatten(output)
         _check_outputs("vjp", outputs)
 
-    def pull(*cotangents: object) -> Any:
+    # torch's arguments by name, which change nothing: the tape is kept while `pull` is.
+    def pull(
+        *cotangents: object, retain_graph: bool = True, create_graph: bool | None = None
+    ) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         seeds, shape = tree_flatten(given)
         if shape != form:

@@ -97,7 +97,7 @@ def Y_(m):  # noqa: N802
 
 
 def pulled(made, cotangent):
-    return made[0], made[1](cotangent), made[1](cotangent)
+    return made[0], made[1](cotangent), made[1](cotangent, retain_graph=True)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)

@@ -1,7 +1,10 @@
 """Conversion of trees, the mode in which new tensors are global, and torch's names in utils."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
+import torch.utils.checkpoint
 from launched import run_ranks
 
 import onefold as flow
@@ -145,5 +148,28 @@ def test_checkpoints_take_torchs_arguments(segments):
         lambda model, x, n: checkpoint.checkpoint_sequential(model, n, x, use_reentrant=True),
         segments,
     )
+    more = {"determinism_check": "none", "debug": False, "early_stop": False}
+    assert plain == run(lambda model, x, _: checkpoint.checkpoint(model, x, **more), None)
     with pytest.raises(ValueError, match="1 to 2"):
         checkpoint.checkpoint_sequential([flow.sin, flow.cos], 3, flow.ones(1))
+
+
+def test_contexts_of_a_checkpoint(world):
+    """One for the call, one for when it is computed again, as torch has it."""
+    seen = {}
+    for lib in (flow, torch):
+        entered = seen[lib] = []
+
+        def contexts(entered=entered):
+            return (
+                contextmanager(lambda: (yield entered.append("first")))(),
+                contextmanager(lambda: (yield entered.append("again")))(),
+            )
+
+        x = lib.ones(2, requires_grad=True)
+        y = lib.utils.checkpoint.checkpoint(
+            lambda x: x.sin().cos(), x, use_reentrant=False, context_fn=contexts
+        )
+        assert entered == ["first"]
+        y.sum().backward()
+    assert seen[flow] == seen[torch] == ["first", "again"]

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from itertools import chain, repeat
+from typing import Any, TypeAlias, TypeVar
 
 from ...engine.checkpoint import checkpoint as _checkpoint
 from ...engine.names import Function
 from ...errors import OnefoldValueError
 
 R = TypeVar("R")
+Contexts: TypeAlias = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 def checkpoint(
     function: Callable[..., R],
     *args: Any,
     use_reentrant: bool | None = None,
+    context_fn: Callable[[], Contexts] | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> R:
     """`function(*args, **kwargs)`, whose activations are recomputed in backward instead of kept.
 
-    See `onefold.checkpoint.checkpoint`. Random numbers always repeat, and there is one
-    implementation, so `use_reentrant` and `preserve_rng_state` change nothing.
+    See `onefold.checkpoint.checkpoint`. `context_fn` gives two context managers: one for the call,
+    and one for when it is computed again. Random numbers always repeat, and there is one
+    implementation, so the other arguments of torch change nothing.
     """
+    if context_fn is not None:
+        function = _within(function, *context_fn())
     return _checkpoint(function, *args, **kwargs)
+
+
+def _within(
+    function: Callable[..., R],
+    first: AbstractContextManager[Any],
+    again: AbstractContextManager[Any],
+) -> Callable[..., R]:
+    """The function in a context: the first time it is called, and later."""
+    contexts = chain([first], repeat(again))
+
+    def call(*args: Any, **kwargs: Any) -> R:
+        with next(contexts):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def checkpoint_sequential(
