@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..engine import interpreter
 from ..engine.tensor import Tensor
 from ..errors import OnefoldNotImplementedError
 from ..nn import functional as F
@@ -67,6 +68,11 @@ def _weighed(p: Tensor, p_logits: Tensor, q: Tensor, q_logits: Tensor) -> Tensor
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if not interpreter.capturing() and bool((p.total_count < q.total_count).any()):
+        raise OnefoldNotImplementedError(
+            "kl_divergence: KL between Binomials where q.total_count > p.total_count is not "
+            f"implemented, but they are {q.total_count} and {p.total_count}"
+        )
     found = p.total_count * _bernoulli(p, q)
     return found.masked_fill(p.total_count > q.total_count, float("inf"))
 

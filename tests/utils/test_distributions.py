@@ -135,6 +135,15 @@ def test_divergences_of_the_certain_have_gradients():
         same(one.grad, other.grad)
 
 
+def test_divergences_of_binomials_of_other_counts(world):
+    """What has no formula is refused, as in torch, and what q cannot be is infinite."""
+    for lib in (torch, flow):
+        few, many = (lib.distributions.Binomial(n, lib.tensor([0.3, 0.4])) for n in (3, 5))
+        assert lib.distributions.kl_divergence(many, few).tolist() == [float("inf")] * 2
+        with pytest.raises(NotImplementedError, match=r"q\.total_count > p\.total_count"):
+            lib.distributions.kl_divergence(few, many)
+
+
 def test_divergences_by_type():
     class Own(ours.Normal):
         pass
