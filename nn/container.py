@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self, overload
 
+from ..engine.argument_errors import checks_own_arguments
 from ..errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError, warn
 from .module import Module
 
@@ -224,6 +225,7 @@ class ModuleDict(Module):
     def __delitem__(self, name: str) -> None:
         del self._modules[name]
 
+    @checks_own_arguments
     def pop(self, name: str) -> Module:
         """Remove a module and return it. Raises KeyError if no module has this name."""
         found: Module = self._modules.pop(name)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any, NoReturn, Self, overload
 
+from ..engine.argument_errors import checks_own_arguments
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from .container import pairs, position
@@ -158,12 +159,14 @@ class ParameterDict(_Parameters):
         """The value of a key, or `default`."""
         return self[key] if key in self._keys else default
 
+    @checks_own_arguments
     def pop(self, key: str) -> Any:
         """Remove a key and return its value. Raises KeyError if there is none."""
         found = self[key]
         del self[key]
         return found
 
+    @checks_own_arguments
     def popitem(self) -> tuple[str, Any]:
         """Remove the last key and return it with its value. Raises KeyError if there is none."""
         if not self._keys:

@@ -206,3 +206,13 @@ def test_an_insertion_out_of_range(world):
                 made.insert(index, lib.nn.ReLU())
         made.insert(-1, lib.nn.Sigmoid())
         assert [type(each).__name__ for each in made] == ["ReLU", "Sigmoid", "Tanh"]
+
+
+def test_a_missing_key_is_a_key_error():
+    """As documented, and as in torch's ModuleDict."""
+    with pytest.raises(KeyError, match="'a'"):
+        flow.nn.ModuleDict().pop("a")
+    with pytest.raises(KeyError, match="'a'"):
+        flow.nn.ParameterDict().pop("a")
+    with pytest.raises(KeyError, match="empty"):
+        flow.nn.ParameterDict().popitem()
