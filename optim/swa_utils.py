@@ -184,9 +184,11 @@ def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = 
     model.train()
     for layer in momenta:
         layer.momentum = None
-    for batch in loader:
-        data = batch[0] if isinstance(batch, (list, tuple)) else batch
-        model(data if device is None else data.to(device))
-    for layer, momentum in momenta.items():
-        layer.momentum = momentum
-    model.train(was_training)
+    try:
+        for batch in loader:
+            data = batch[0] if isinstance(batch, (list, tuple)) else batch
+            model(data if device is None else data.to(device))
+    finally:
+        for layer, momentum in momenta.items():
+            layer.momentum = momentum
+        model.train(was_training)

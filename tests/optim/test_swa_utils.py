@@ -94,3 +94,11 @@ def test_update_bn(world):
     np.testing.assert_allclose(layer.running_mean.numpy(), 3.0)
     assert layer.momentum == 0.1 and not model.training and layer.num_batches_tracked.item() == 3
     update_bn(None, flow.nn.Linear(1, 1))  # nothing to do, so no batch is asked for
+
+
+def test_update_bn_that_fails_leaves_the_model_as_it_was(world):
+    layer = flow.nn.BatchNorm1d(3)
+    model = flow.nn.Sequential(layer).eval()
+    with pytest.raises(KeyError):
+        update_bn(({}["batch"] for _ in range(1)), model)
+    assert layer.momentum == 0.1 and not model.training
