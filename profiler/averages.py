@@ -32,6 +32,7 @@ class Average:
     comm_time_total: float = 0.0
     comm_bytes: int = 0
     device_time_total: float = 0.0
+    self_device_time_total: float = 0.0  # without other events inside
 
     @property
     def cpu_time(self) -> float:
@@ -47,6 +48,10 @@ class Average:
 
     def add(self, event: Event) -> None:
         self.count += 1
+        self.device_time_total += event.device_time
+        self.self_device_time_total += event.self_device_time
+        if event.kind == "device":
+            return  # it takes no time of the host
         self.cpu_time_total += event.duration
         self.self_cpu_time_total += event.duration - event.inner_time
         if event.kind == "communication":  # its kernels are copies
@@ -55,7 +60,6 @@ class Average:
             self.comm_time_total += event.comm_time
             self.kernel_time_total += event.kernel_time
         self.comm_bytes += event.comm_bytes
-        self.device_time_total += event.device_time
 
 
 # The columns of a table: title, and the field.
@@ -66,6 +70,7 @@ _COLUMNS = (
     ("Host", "host_time_total"),
     ("Kernels", "kernel_time_total"),
     ("Comm", "comm_time_total"),
+    ("Self device", "self_device_time_total"),
     ("Device total", "device_time_total"),
 )
 _SORTS = {
@@ -75,6 +80,7 @@ _SORTS = {
     "device_time",
     "cuda_time",
     "cuda_time_total",
+    "self_cuda_time_total",
     *(name for _, name in _COLUMNS),
 }
 
@@ -101,7 +107,7 @@ class AverageList(list[Average]):
         columns = [
             column
             for column in _COLUMNS
-            if column[1] != "device_time_total" or any(row.device_time_total for row in self)
+            if "device" not in column[1] or any(row.device_time_total for row in self)
         ]
         shapes = any(row.input_shapes for row in self)
         titles = ["Name", *(title for title, _ in columns), "Comm bytes", "# of Calls"]

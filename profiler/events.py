@@ -34,6 +34,7 @@ class Event:
     kernel_time: float = 0.0
     comm_time: float = 0.0
     device_time: float = 0.0
+    self_device_time: float = 0.0  # without that of other events inside
     inner_time: float = 0.0
 
     @property
@@ -58,6 +59,8 @@ def with_kernels(
         for each in recorded
         if each.device_type.name != "CPU"
     ]
+    for kernel in device:
+        kernel.device_time = kernel.self_device_time = kernel.duration
     launches = [
         (start + each.time_range.start, sum(kernel.duration for kernel in each.kernels))
         for each in recorded
@@ -85,6 +88,8 @@ def with_kernels(
             parent = parent.parent
     for moment, time in launches:
         parent = inner.at(moment)
+        if parent is not None:
+            parent.self_device_time += time
         while parent is not None:
             parent.device_time += time
             parent = parent.parent

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from launched import run_ranks
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 
 import onefold as flow
 from onefold import profiler
@@ -19,6 +21,8 @@ from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, partial_sum, split
 from onefold.errors import OnefoldRuntimeError, OnefoldValueError
 from onefold.graph import call_list
+from onefold.profiler.averages import averages
+from onefold.profiler.events import Event, with_kernels
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -282,6 +286,34 @@ def test_a_table_is_sorted_and_cut(step):
     assert len(averages.table(row_limit=-1).splitlines()) == len(averages) + 1
     with pytest.raises(ValueError, match=r"sort_by must be one of .*, not 'beauty'"):
         averages.table(sort_by="beauty")
+
+
+def test_the_time_of_kernels_on_a_device_is_no_time_of_the_host():
+    """As torch records a launch and its kernel, which runs after the op has ended."""
+    outer = Event("linear", "op", 0.0, 20.0)
+    inner = Event("add", "op", 10.0, 15.0, parent=outer)
+    recorded = [
+        FunctionEvent(1, "launch", 0, 2, 3),
+        FunctionEvent(2, "launch", 0, 11, 12),
+        FunctionEvent(3, "gemm", 0, 30, 70, device_type=DeviceType.CUDA),
+        FunctionEvent(4, "vectorized_add", 0, 70, 77, device_type=DeviceType.CUDA),
+    ]
+    recorded[0].append_kernel("gemm", 0, 40)
+    recorded[1].append_kernel("vectorized_add", 0, 7)
+    events = with_kernels([outer, inner], recorded, 0.0)
+    ops = averages(events, "op")
+    assert [(row.device_time_total, row.self_device_time_total) for row in ops] == [
+        (47, 40),
+        (7, 7),
+    ]
+    kernels = {row.key: row for row in averages(events, "kernel")}
+    for name, time in (("gemm", 40), ("vectorized_add", 7)):
+        row = kernels[name]
+        assert row.device_time_total == row.self_device_time_total == time
+        assert row.cpu_time_total == row.self_cpu_time_total == row.host_time_total == 0
+    for sort_by in ("self_cuda_time_total", "self_device_time_total", "cuda_time_total"):
+        lines = ops.table(sort_by=sort_by).splitlines()
+        assert "Self device" in lines[0] and lines[1].startswith("linear")
 
 
 def test_record_function_names_a_block_and_a_function(step):
