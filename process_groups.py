@@ -293,4 +293,5 @@ def monitored_barrier(
     wait_all_ranks: bool = False,
 ) -> None:
     """`barrier`: every wait names the ranks that did not come."""
-    comm.barrier(get_process_group_ranks(group))
+    if get_rank(group) >= 0:
+        comm.barrier(get_process_group_ranks(group))

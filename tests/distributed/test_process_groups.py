@@ -247,6 +247,7 @@ def test_ranks_outside_of_a_group_do_nothing():
     assert dist.all_to_all_single(x, flow.ones(3), group=other) is None
     assert dist.all_reduce(x, group=other) is None
     assert x.tolist() == [0, 0, 0]
+    assert run_ranks(2, lambda: dist.monitored_barrier(dist.new_group([0]))) == [None, None]
 
 
 def test_processes_of_a_program(tmp_path):
