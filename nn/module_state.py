@@ -223,6 +223,8 @@ class State(Tree):
                 missing_keys.extend([prefix + name] if strict else [])
                 continue
             value = state_dict[prefix + name]
+            if not tensor.ndim and getattr(value, "shape", ()) == (1,):
+                value = value[0]  # a scalar of the time when each had a dim
             try:
                 if _ASSIGN in local_metadata:
                     made = _assignable(value, tensor)

@@ -212,6 +212,15 @@ def test_a_parameter_that_is_assigned_is_trained_as_the_one_before(world):
         assert [p.requires_grad for p in layer.parameters()] == [False, True]
 
 
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_scalar_of_one_element_in_an_old_state(assign, world):
+    for lib in LIBS:
+        norm = lib.nn.BatchNorm1d(2)
+        state = norm.state_dict() | {"num_batches_tracked": lib.tensor([5])}
+        norm.load_state_dict(state, assign=assign)
+        assert norm.num_batches_tracked.shape == () and norm.num_batches_tracked.item() == 5
+
+
 def test_what_is_no_mapping(world):
     for lib in LIBS:
         with pytest.raises(TypeError, match="Expected state_dict to be dict-like, got"):
