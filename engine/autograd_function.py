@@ -11,8 +11,10 @@ from . import interpreter
 from .argument_types import Layout
 from .autograd_tape import Edge, Node, Output, Packed, saved_hooks
 from .global_mode import OwnDevice
-from .meta import Meta
-from .op import Arg, Gradients, Needs, Op
+from .gradient_seeds import check_ranks
+from .meta import Meta, Shape
+from .names import names
+from .op import Arg, Gradients, Needs, Op, required
 from .sbp import without_partial
 from .tensor import Tensor, from_shards, tensor_ops
 from .views import Detach, base_of, link, stand_in
@@ -92,6 +94,7 @@ class _Apply:
         ctx: Context,
         slots: Sequence[int],
         number: int,
+        inputs: Sequence[Meta | None],
     ) -> tuple[Tensor | None, ...]:
         given: list[Tensor | None] = [None] * number
         for slot, gradient, output in zip(slots, dy, y, strict=True):
@@ -115,7 +118,35 @@ class _Apply:
                     f"{self.name}.backward: gradient {index} must be a Tensor or None, but got "
                     f"{type(gradient).__name__}"
                 )
-        return tuple([None if gradient is None else _own(gradient) for gradient in grads])
+        rows = enumerate(zip(grads, needs, inputs, strict=True))
+        return tuple(
+            [
+                None if gradient is None or not need else self._fitted(gradient, required(x), index)
+                for index, (gradient, need, x) in rows
+            ]
+        )
+
+    def _fitted(self, gradient: Tensor, x: Meta, index: int) -> Tensor:
+        """A gradient that backward returned for input `index`, in the shape and dtype of it."""
+        mine = gradient.meta
+        if mine is not x:
+            what = f"{self.name}.backward: gradient {index}"
+            if mine.shape != x.shape and not _broadcasts(x.shape, mine.shape):
+                raise AutogradError(
+                    f"{what} has shape {tuple(mine.shape)}, which does not fit the argument of "
+                    f"forward, of shape {tuple(x.shape)}; return a gradient of that shape"
+                )
+            check_ranks(x, gradient, what)
+            gradient = names.sum_to(gradient, x)
+        return _own(gradient)
+
+
+def _broadcasts(shape: Shape, to: Shape) -> bool:
+    """Whether a tensor of this shape broadcasts to another, so that gradients can be summed."""
+    if len(shape) > len(to):
+        return False
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return all(mine in (1, other) for mine, other in pairs)
 
 
 def _own(gradient: Tensor) -> Tensor:
@@ -262,7 +293,12 @@ class Function:
         node = Node(
             _Apply(cls),
             parents,
-            (ctx, slots, len(outputs)),
+            (
+                ctx,
+                slots,
+                len(outputs),
+                tuple([arg.meta if isinstance(arg, Tensor) else None for arg in args]),
+            ),
             tuple([y.shards for y in tensors]) if ctx._from_output else None,
             tuple([y.meta for y in tensors]),
         )

@@ -11,6 +11,7 @@ from ..errors import (
     PlacementError,
     ShapeError,
 )
+from .meta import Meta
 from .names import names
 from .tensor import Tensor, tensor_ops
 
@@ -47,14 +48,19 @@ def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:
             f"{what} must have the shape of the tensor: the tensor is {tuple(tensor.shape)}, "
             f"the gradient {tuple(gradient.shape)}"
         )
-    if gradient.is_global != tensor.is_global:
+    check_ranks(tensor.meta, gradient, what)
+
+
+def check_ranks(of: Meta, gradient: Tensor, what: str) -> None:
+    """Raise unless a gradient is local, or on the placement, as what it is the gradient of."""
+    if gradient.is_global != of.is_global:
         raise MixedTensorsError(
-            f"{what} must be local or global as the tensor is: the tensor is {tensor.meta!r}, the "
+            f"{what} must be local or global as the tensor is: the tensor is {of!r}, the "
             f"gradient {gradient.meta!r}; convert it with to_global or to_local"
         )
-    if gradient.meta.placement is not tensor.meta.placement:
+    if gradient.meta.placement is not of.placement:
         raise PlacementError(
             f"Expected all tensors to be on the same placement, but found at least two placements: "
-            f"the tensor is on {tensor.meta.placement!r}, the {what} on "
+            f"the tensor is on {of.placement!r}, the {what} on "
             f"{gradient.meta.placement!r}; move it with to_global(placement=...)"
         )

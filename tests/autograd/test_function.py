@@ -8,7 +8,7 @@ import torch
 
 import onefold as flow
 from onefold.engine.sbp import parse
-from onefold.errors import AutogradError, OnefoldTypeError
+from onefold.errors import AutogradError, MixedTensorsError, OnefoldTypeError
 from onefold.testing.sample_checks import value_of
 
 
@@ -318,3 +318,51 @@ def test_once_differentiable(world):
         assert first.tolist() == [0.75, 3.0, 12.0] and first.requires_grad
         with pytest.raises(RuntimeError, match="twice a function that was marked with @once"):
             first.sum().backward()
+
+
+def with_gradient(gradient):
+    """`2 * x` whose backward returns `gradient(lib, dy)`."""
+
+    def body(base, lib):
+        class Twice(base):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, dy):
+                return gradient(lib, dy)
+
+        return Twice
+
+    return both(body)
+
+
+@pytest.mark.parametrize("sbp", [None, "(S0)", "(B)"])
+@pytest.mark.parametrize(
+    "gradient", [lambda lib, dy: lib.stack([dy, dy * 3]), lambda lib, dy: dy.float()]
+)
+def test_a_gradient_is_brought_to_the_shape_and_dtype_of_the_input(gradient, sbp):
+    mine, theirs = with_gradient(gradient)
+    x, ref = leaves(sbp)
+    mine.apply(x).sum().backward()
+    theirs.apply(ref).sum().backward()
+    assert x.grad.dtype is ref.grad.dtype and x.grad.tolist() == ref.grad.tolist()
+
+
+@pytest.mark.parametrize(
+    "gradient", [lambda lib, dy: dy.sum(), lambda lib, dy: dy[:2], lambda lib, dy: dy[:0]]
+)
+def test_a_gradient_of_another_shape_is_an_error(gradient):
+    for function, x in zip(with_gradient(gradient), leaves(None), strict=True):
+        with pytest.raises(RuntimeError, match="shape"):
+            function.apply(x).sum().backward()
+        assert x.grad is None
+
+
+def test_a_local_gradient_of_a_global_input_is_an_error():
+    mine, _ = with_gradient(lambda lib, dy: lib.ones(3))
+    x, _ = leaves("(S0)")
+    with pytest.raises(MixedTensorsError, match="gradient 0"):
+        mine.apply(x).sum().backward()
+    assert x.grad is None
