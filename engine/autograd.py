@@ -16,7 +16,7 @@ from ..errors import (
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .cached_cast import added
-from .gradient_seeds import seed_of
+from .gradient_seeds import check_gradient, seed_of
 from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function
@@ -337,6 +337,12 @@ def _run_hooks(edge: Edge, grad: Tensor) -> Tensor:
     for hook in list(hooks[edge]):
         changed = hook(grad)
         if changed is not None:
+            check_gradient(grad, changed, "what a hook of a gradient returns")
+            if changed.meta.dtype is not grad.meta.dtype:
+                raise AutogradError(
+                    f"a hook was given a gradient of {grad.dtype} and returned one of "
+                    f"{changed.dtype}; return it in the dtype of the gradient"
+                )
             grad = changed
     return grad
 

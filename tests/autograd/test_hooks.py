@@ -270,3 +270,17 @@ def test_leaf_hooks_are_for_leaves(world):
         (w * 2).register_post_accumulate_grad_hook(print)
     with pytest.raises(AutogradError, match="doesn't require gradient"):
         flow.ones(2).register_post_accumulate_grad_hook(print)
+
+
+@pytest.mark.parametrize("of_leaf", [False, True])
+@pytest.mark.parametrize(
+    "change", [lambda g: g[:2], lambda g: g.sum(), lambda g: g.double(), lambda g: 3.0]
+)
+def test_a_hook_that_changes_the_shape_or_dtype_is_an_error(change, of_leaf):
+    for lib in (torch, flow):
+        x = lib.ones(3, requires_grad=True)
+        y = x * 2
+        (x if of_leaf else y).register_hook(change)
+        with pytest.raises((RuntimeError, TypeError, ValueError)):
+            y.sum().backward()
+        assert x.grad is None
