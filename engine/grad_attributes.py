@@ -73,9 +73,11 @@ def detach_(input: Tensor) -> Tensor:
     """Drop the history of the tensor; raises OnefoldRuntimeError for a view."""
     if base_of(input) is not None and not input._step.detaches:
         raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
-    if input.node is not None and not input.node.is_leaf:
+    if isinstance(input.node, Leaf):
+        set_requires_grad(input, False)  # which keeps its `.grad`
+    elif input.node is not None:
         input.shared = True  # the node may keep its memory
-    input.node = None
+        input.node = None
     return input
 
 

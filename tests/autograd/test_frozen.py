@@ -24,6 +24,19 @@ def frozen_and_back(lib):
     return before, w.grad.tolist(), len(calls)
 
 
+def detached_in_place(lib):
+    """As if it was frozen: its `.grad` stays, and an earlier graph does not reach it."""
+    w = lib.ones(2, requires_grad=True)
+    (w * 2).sum().backward()
+    loss = (w * 5).sum()
+    w.detach_()
+    before = w.grad.tolist(), w.requires_grad
+    loss.backward()
+    w.requires_grad_(True)
+    (w * 3).sum().backward()
+    return before, w.grad.tolist()
+
+
 def built_before(lib):
     """A graph that was made before one of its tensors was frozen."""
     w, v = (lib.ones(2, requires_grad=True) for _ in "wv")
@@ -47,7 +60,7 @@ def given(lib):
     return x.tolist(), grad, x.grad, x.requires_grad
 
 
-@pytest.mark.parametrize("program", [frozen_and_back, built_before, given])
+@pytest.mark.parametrize("program", [frozen_and_back, detached_in_place, built_before, given])
 def test_as_in_torch(program):
     theirs, ours = both(program)
     assert ours == theirs
