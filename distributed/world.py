@@ -191,9 +191,11 @@ def world() -> World:
     """
     global _world
     if _world is None:
-        _world = _from_environment()
+        made = _from_environment()
         if _in_fork:
-            _world.forked()
+            made.forked()
+        if _world is None:  # else another thread has made one meanwhile
+            _world = made
     return _world
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from threading import RLock
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
@@ -66,26 +68,27 @@ class Meta:
         """
         key = (tuple(shape), dtype, placement, nd_sbp, device)
         found = _interned.get(key)
-        if found is None:
-            found = object.__new__(Meta)
-            found.shape = torch.Size(shape)
-            found.dtype = dtype
-            found.placement = placement
-            found.nd_sbp = nd_sbp
-            found.device = device
-            found.partial = any(s.is_partial for s in nd_sbp)
-            found.shardwise = (
-                dtype.is_floating_point
-                and not found.partial
-                and (placement is None or len(placement.owned) == 1)
-            )
-            if placement is None:
-                found.has_data = device is None or device.type != "meta"
-            else:
-                found.has_data = not placement.planned
-            found._boxes = {}
-            _interned[key] = found
-        return found
+        if found is not None:
+            return found
+        made = object.__new__(Meta)
+        made.shape = torch.Size(shape)
+        made.dtype = dtype
+        made.placement = placement
+        made.nd_sbp = nd_sbp
+        made.device = device
+        made.partial = any(s.is_partial for s in nd_sbp)
+        made.shardwise = (
+            dtype.is_floating_point
+            and not made.partial
+            and (placement is None or len(placement.owned) == 1)
+        )
+        if placement is None:
+            made.has_data = device is None or device.type != "meta"
+        else:
+            made.has_data = not placement.planned
+        made._boxes = {}
+        with _interning:  # another thread may have made the same
+            return _interned.setdefault(key, made)
 
     def like(
         self,
@@ -181,6 +184,15 @@ class Meta:
 
 
 _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
+# Reentrant, since the collector may run the code of a program while it is held.
+_interning = RLock()
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would release what another thread of its parent held.
+    os.register_at_fork(
+        before=_interning.acquire,
+        after_in_parent=_interning.release,
+        after_in_child=_interning.release,
+    )
 
 
 def blank_shards(meta: Meta) -> tuple[torch.Tensor, ...]:

@@ -82,7 +82,7 @@ class Placement:
             found.members = frozenset(flat)
             found.position = {rank: index for index, rank in enumerate(flat)}
             found.strides = tuple([prod(mesh.shape[axis + 1 :]) for axis in range(mesh.ndim)])
-            table[key] = found
+            found = table.setdefault(key, found)  # another thread may have made the same
         return found
 
     @staticmethod

@@ -88,12 +88,15 @@ NdSbp: TypeAlias = tuple[Sbp, ...]
 SbpLike: TypeAlias = Sbp | Iterable[Sbp]  # what users may pass: one for all axes, or one per axis
 
 
+_interned: dict[tuple[str, int], Sbp] = {}
+
+
 @cache
 def _intern(kind: str, dim: int) -> Sbp:
     self = object.__new__(Sbp)
     self.kind = kind
     self.dim = dim
-    return self
+    return _interned.setdefault((kind, dim), self)  # `cache` may let two threads in at once
 
 
 broadcast = _intern("B", -1)

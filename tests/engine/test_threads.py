@@ -10,6 +10,7 @@ import torch
 import onefold as flow
 from onefold import nn
 from onefold.engine import interpreter
+from onefold.engine.meta import Meta
 
 BATCH = torch.linspace(-1, 1, 64).reshape(8, 8)
 STEPS = 20
@@ -86,6 +87,29 @@ def test_four_threads_train_while_one_serves(train):
             ended.set()
         assert server.result(LIMIT)
     assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: Meta.of((n, 1000), torch.float32, device=torch.device("cpu")),
+        lambda n: flow.placement("cpu", [0, n]),
+        flow.sbp.split,
+    ],
+    ids=["meta", "placement", "sbp"],
+)
+def test_threads_that_make_equal_objects_get_the_same_one(make):
+    """Metas, placements and layouts are compared by identity."""
+    together = threading.Barrier(4)
+
+    def made(n):
+        together.wait()
+        return make(n)
+
+    with ThreadPoolExecutor(4) as pool:
+        for n in range(3000, 3200):
+            found = [run.result(LIMIT) for run in [pool.submit(made, n) for _ in range(4)]]
+            assert len(set(map(id, found))) == 1
 
 
 def in_a_thread(function):
