@@ -123,11 +123,14 @@ class set_detect_anomaly(detect_anomaly):
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(check_nan)
-        self._before.append(interpreter.get_current())
+        self._outside = interpreter.get_current()
         _set(mode and check_nan)
 
     def __enter__(self) -> None:
         """Does nothing: the constructor has switched."""
+
+    def __exit__(self, *exc: object) -> None:
+        interpreter.set_current(self._outside)
 
 
 def is_anomaly_enabled() -> bool:

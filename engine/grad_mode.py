@@ -83,12 +83,15 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        self._before.append(interpreter.is_grad_enabled())
+        self._outside = interpreter.is_grad_enabled()
         interpreter.set_grad_enabled(mode)
 
     def __enter__(self) -> None:
         interpreter.set_grad_enabled(self._mode)
 
+    def __exit__(self, *exc: object) -> None:
+        interpreter.set_grad_enabled(self._outside)
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        interpreter.set_grad_enabled(self._before.pop())  # it was meant for the function alone
+        interpreter.set_grad_enabled(self._outside)  # it was meant for the function alone
         return super().__call__(function)

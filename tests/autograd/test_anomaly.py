@@ -81,6 +81,14 @@ def test_switch_and_not_looking(world):
         flow.log(made(-1.0))
 
 
+def test_set_detect_anomaly_may_be_used_again():
+    on = flow.autograd.set_detect_anomaly(True)
+    for _ in range(2):
+        with on:
+            pass
+        assert not flow.autograd.is_anomaly_enabled()
+
+
 @pytest.mark.parametrize("name", ["detect_anomaly", "set_detect_anomaly"])
 def test_arguments_are_those_of_torch(name):
     ours = inspect.signature(getattr(flow.autograd, name).__init__).parameters

@@ -260,6 +260,20 @@ def test_unused_inputs(world):
 # Modes.
 
 
+def test_set_grad_enabled_may_be_used_again():
+    def used(lib):
+        off, found = lib.set_grad_enabled(False), []
+        for _ in range(2):
+            with off:
+                found.append(lib.is_grad_enabled())
+            found.append(lib.is_grad_enabled())
+        decorate = lib.set_grad_enabled(False)
+        found += [decorate(lib.is_grad_enabled)() for _ in range(2)]
+        return *found, lib.is_grad_enabled()
+
+    assert used(flow) == used(torch)
+
+
 def test_modes(world):
     x = make(None)
     assert flow.is_grad_enabled()
