@@ -25,6 +25,7 @@ from ..out_tensors import give_to
 from ..tensor import Tensor
 from ..view_writes import forget_output
 from ..views import FunctionStep, link
+from .cast import cast
 from .elementwise import (
     Operator,
     derived,
@@ -42,6 +43,7 @@ from .pointwise import (
     NUMBERS,
     Elementwise,
     Operand,
+    common_dtype,
     conj_of,
     is_divisor_in,
     is_finite_in,
@@ -124,7 +126,11 @@ def _scaled(name: str, input: Operand, other: Operand, alpha: NumberLike) -> Ope
             f"{name}: for integral input tensors, argument alpha must not be a floating point "
             f"number, but is {alpha!r}. Called at {user_line()}"
         )
-    return mul(other, alpha) if isinstance(other, Tensor) else other * alpha
+    if not isinstance(other, Tensor):
+        return other * alpha
+    if isinstance(input, Tensor):  # else a number would widen integers to the default dtype
+        other = cast(other, common_dtype(torch.add, input.meta, other.meta))
+    return mul(other, alpha)
 
 
 @register_elementwise

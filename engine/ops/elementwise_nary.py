@@ -37,6 +37,7 @@ from .pointwise import (
     Entry,
     Operand,
     as_operands,
+    common_dtype,
     conj_of,
     is_divisor_in,
     is_finite_in,
@@ -79,6 +80,7 @@ _addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(()
 
 def _scaled(name: str, entry: Entry, doc: str) -> Entry:
     """The function of an op whose second tensor is scaled by `value`."""
+    kernel: Kernel = getattr(torch, name)
 
     def call(
         input: Tensor,
@@ -90,8 +92,13 @@ def _scaled(name: str, entry: Entry, doc: str) -> Entry:
     ) -> Tensor:
         if out is not None:
             return give_to(out, call(input, tensor1, tensor2, value=value))
-        # The value changes from step to step in optimizers, so it must not be part of a plan's key.
-        return entry(input, tensor1 if value == 1 else mul(tensor1, value), tensor2)
+        if value != 1:
+            # In the dtype of the result: a number would widen integers, and narrow tensors round.
+            dtype = common_dtype(kernel, input.meta, tensor1.meta, tensor2.meta)
+            whole = not (dtype.is_floating_point or dtype.is_complex)
+            # Not part of a plan's key, since it changes from step to step in optimizers.
+            tensor1 = mul(cast(tensor1, dtype), int(value.real) if whole else value)
+        return entry(input, tensor1, tensor2)
 
     return register_as(name, call, doc)
 

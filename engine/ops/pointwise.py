@@ -187,6 +187,11 @@ def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
     return Meta.of(shape, dtype, device=_CPU)
 
 
+def common_dtype(kernel: Kernel, *metas: Meta) -> torch.dtype:
+    """The dtype of an elementwise kernel's result, to which it promotes its inputs."""
+    return _result_dtype(kernel, torch.get_default_dtype(), *map(_kind, metas))
+
+
 def _kind(arg: Arg) -> tuple[object, object]:
     """The key that the dtype of a result depends on; a 0-d tensor promotes like a number."""
     return (arg.dtype, bool(arg.shape)) if isinstance(arg, Meta) else (type(arg), arg)

@@ -98,3 +98,32 @@ def test_index_fill(dtype, at, shape, make):
                 value,
                 make=make,
             )
+
+
+SCALED = [torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("by", [0.1, 3])
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+def test_alpha_scales_in_the_dtype_of_the_result(name, by):
+    for kinds in itertools.product(SCALED, repeat=2):
+        for ndims in itertools.product((0, 1), repeat=2):
+            tensors = [bounds(*kind, 3) for kind in zip(kinds, ndims, strict=True)]
+            assert_as_torch(
+                lambda *given: getattr(torch, name)(*given, alpha=by),
+                lambda *given: getattr(flow, name)(*given, alpha=by),
+                *tensors,
+            )
+
+
+@pytest.mark.parametrize("by", [0.1, 3])
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_value_scales_in_the_dtype_of_the_result(name, by):
+    for kinds in itertools.product(SCALED, repeat=3):
+        for ndims in [(1, 1, 1), (0, 1, 1), (0, 0, 0)]:
+            tensors = [bounds(*kind, 3) for kind in zip(kinds, ndims, strict=True)]
+            assert_as_torch(
+                lambda *given: getattr(torch, name)(*given, value=by),
+                lambda *given: getattr(flow, name)(*given, value=by),
+                *tensors,
+            )
