@@ -60,7 +60,7 @@ def asarray(
                 "can't alias tensor with another dtype or device; leave out copy=False"
             )
         made = clone(made) if copy and made is obj else made
-        return made if requires_grad else detach(made)
+        return made.requires_grad_() if requires_grad else detach(made)
     options: dict[str, Any] = {"dtype": dtype, "copy": copy}
     made = to(from_torch(torch.asarray(obj, **options)), device=device)
     return made.requires_grad_() if requires_grad else made

@@ -241,3 +241,17 @@ def test_the_type_of_all_tensors_is_the_default_one(world):
         flow.FloatTensor([1, 2], dtype=flow.int32)
     with pytest.raises(TypeError, match="data must be a sequence"):
         flow.Tensor(True)
+
+
+@pytest.mark.parametrize("source", ["plain", "leaf", "computed"])
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_asarray_sets_whether_a_gradient_is_required(source, copy, dtype):
+    def made(lib, requires_grad):
+        x = lib.ones(2, requires_grad=source != "plain")
+        x = x * 2 if source == "computed" else x
+        y = lib.asarray(x, copy=copy, dtype=dtype, requires_grad=requires_grad)
+        return y.requires_grad, y.is_leaf
+
+    for wanted in (False, True):
+        assert made(flow, wanted) == made(torch, wanted)
