@@ -122,6 +122,8 @@ def _register_by_channel(name: str, sizes: str) -> None:
 
 def _channels_kept(input: Tensor, channels: int, p: float) -> Tensor:
     """A dropout of ones, one for each channel, that broadcasts to the input."""
+    if not input.meta.numel:  # then a channel has no first element
+        return dropout_by(ones_like(frozen(input)), next_draw(p))
     shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
     mask = dropout_by(ones_like(_first_of(frozen(input), channels)), next_draw(p))
     return view(mask, shape)

@@ -107,6 +107,8 @@ def parse(equation: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _ellipsis_dims(term: str, ndim: int) -> int:
+    if term.count("...") > 1:
+        raise OnefoldValueError(f"einsum(): the term {term!r} has more than one ellipsis")
     letters = len(term.replace("...", ""))
     if letters > ndim or ("..." not in term and letters != ndim):
         raise ShapeError(
@@ -173,6 +175,11 @@ def _prepared(x: Tensor, term: str, needed: set[str], sizes: dict[str, int]) -> 
         while term.count(letter) > 1:
             first = term.index(letter)
             second = term.index(letter, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise ShapeError(
+                    f"einsum(): letter {letter!r} is repeated in a term, whose operand has sizes "
+                    f"{x.shape[first]} and {x.shape[second]} there"
+                )
             x = diagonal(x, 0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
     stretched = [i for i, letter in enumerate(term) if x.shape[i] == 1 and sizes[letter] != 1]

@@ -254,6 +254,9 @@ def index_add(
         return give_to(out, index_add(input, dim, index, source, alpha=alpha))
     check_tensors("index_add", input, index, source)
     index = _vector(index, "index_add")
+    if input.ndim == source.ndim == 0:
+        whole = index_add(reshape(input, 1), dim, index, reshape(source, 1), alpha=alpha)
+        return reshape(whole, ())
     if input.meta.dtype != source.meta.dtype:
         raise OnefoldRuntimeError(
             "index_add_(): self and source expected to have the same dtype, but got (self) "
@@ -272,7 +275,7 @@ def index_add(
 def _dim_of_slices(x: Meta, dim: int, index: Meta, source: Meta, what: str) -> int:
     """The dim counted from 0; checks that the source has the slices of an index."""
     dim = wrap(dim, x.ndim)
-    wanted = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    wanted = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]) if x.ndim else ()
     if tuple(source.shape) != wanted:
         raise OnefoldRuntimeError(
             f"{what}(): the source must have shape {list(wanted)} for this index, but has "
@@ -290,6 +293,10 @@ def index_copy(
         return give_to(out, index_copy(input, dim, index, source))
     check_tensors("index_copy", input, index, source)
     index = _vector(index, "index_copy")
+    if not source.ndim and input.ndim < 2:  # a slice of one element
+        source = reshape(source, 1)
+    if not input.ndim:
+        return reshape(index_copy(reshape(input, 1), dim, index, source), ())
     dim = _dim_of_slices(input.meta, dim, index.meta, source.meta, "index_copy")
     return put_rows(input, _along(dim, index), source)
 

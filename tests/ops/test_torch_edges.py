@@ -1,6 +1,7 @@
 """Arguments at the edge of what ops take: the value is torch's, or both are errors."""
 
 import itertools
+from math import prod
 
 import pytest
 import torch
@@ -98,6 +99,58 @@ def test_index_fill(dtype, at, shape, make):
                 value,
                 make=make,
             )
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_slices_without_dims(shape, name, make):
+    x = torch.arange(3.0)[: shape[0]] if shape else torch.tensor(7.0)
+    for at in (torch.tensor(0), torch.tensor([0]), torch.tensor([0, 0]), torch.tensor([5])):
+        for source in (torch.tensor(2.0), torch.tensor([2.0]), torch.tensor([2.0, 3.0])):
+            if len(shape) == 1 and at.numel() != max(source.numel(), 1):
+                continue  # torch reads beyond a source of one element, or refuses it
+            assert_as_torch(
+                lambda *given: getattr(torch, name)(given[0], -1, *given[1:]),
+                lambda *given: getattr(flow, name)(given[0], -1, *given[1:]),
+                x,
+                at,
+                source,
+                make=make,
+            )
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize(
+    ("equation", "shape"),
+    [("ii->i", (1, 3)), ("ii->i", (3, 1)), ("ii", (1, 3)), ("iji->j", (3, 2, 1)), ("ii->", (1, 1)),
+     ("...a...->...", (2, 3)), ("......a", (2, 3)), ("ii->i", (3, 3))],
+)  # fmt: skip
+def test_einsum_of_repeated_letters(equation, shape, make):
+    x = torch.arange(prod(shape), dtype=torch.float32).reshape(shape)
+    assert_as_torch(
+        lambda x: torch.einsum(equation, x), lambda x: flow.einsum(equation, x), x, make=make
+    )
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("dropout1d", (2, 3, 0)),
+        ("dropout1d", (2, 0, 3)),
+        ("dropout2d", (2, 3, 0, 4)),
+        ("dropout3d", (2, 3, 4, 4, 0)),
+        ("feature_alpha_dropout", (2, 3, 0)),
+    ],
+)
+def test_dropout_of_channels_without_elements(name, shape, make):
+    assert_as_torch(
+        lambda x: getattr(torch.nn.functional, name)(x, 0.5, True),
+        lambda x: getattr(flow.nn.functional, name)(x, 0.5, True),
+        torch.zeros(shape),
+        make=make,
+    )
 
 
 SCALED = [torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
