@@ -7,10 +7,14 @@ long as they are the same.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+
+import numpy as np
+import torch
 
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
@@ -18,7 +22,10 @@ from ..engine.tensor import Tensor
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
-_HELD = (Tensor, list, tuple, dict)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_ARRAYS = (np.ndarray, torch.Tensor, bytearray)  # whose elements are read as numbers
+_HELD = (Tensor, *_CONTAINERS, *_ARRAYS)
+_READ = 1 << 16  # bytes of an array that are compared in each call; a larger one is not
 _MISSING = object()
 # Names in code that reads attributes whose names are not in the code.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
@@ -50,9 +57,11 @@ class Guards:
             self._add_all((value.func, value.args, value.keywords))
         elif isinstance(value, FunctionType):
             self._add_function(value)
-        elif isinstance(value, (list, tuple, dict)):
+        elif isinstance(value, _CONTAINERS):
             self._items.append((value, tuple(_items(value))))
             self._add_all(_items(value))
+        elif isinstance(value, _ARRAYS):
+            self._items.append((value, tuple(_items(value))))
         else:
             self.objects.append(value)
 
@@ -137,7 +146,7 @@ class Guards:
     def _follow(self, value: object) -> None:
         if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
             return
-        if isinstance(value, (list, tuple, dict)):
+        if isinstance(value, (*_CONTAINERS, *_ARRAYS)):
             self._seen[id(value)] = value
             items = tuple(_items(value))
             self._items.append((value, items))
@@ -236,17 +245,27 @@ def _content(cell: CellType) -> object:
 
 
 def _items(container: object) -> Iterator[object]:
+    """What must stay the same in a container or an array."""
     if isinstance(container, dict):
         for pair in container.items():
             yield from pair
-    elif isinstance(container, (list, tuple)):
+    elif isinstance(container, _CONTAINERS):
         yield from container
+    elif isinstance(container, torch.Tensor):
+        yield None if container.is_inference() else container._version
+    elif isinstance(container, np.ndarray):
+        yield f"{container.dtype} {container.shape}"
+        yield container.tobytes() if container.nbytes <= _READ else None
+    elif isinstance(container, bytearray):
+        yield bytes(container)
 
 
 def _same(now: object, before: object) -> bool:
     if now is before:
         return True
-    return type(now) is type(before) and isinstance(now, _PLAIN) and repr(now) == repr(before)
+    if type(now) is not type(before) or not isinstance(now, _PLAIN):
+        return False
+    return now == before if isinstance(now, bytes) else repr(now) == repr(before)
 
 
 def _all_same(container: object, values: tuple[object, ...]) -> bool:

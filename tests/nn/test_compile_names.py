@@ -1,9 +1,12 @@
 """What a compiled function finds behind names: changes between calls count as in eager mode."""
 
 import sys
+from collections import deque
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 import onefold as flow
 from onefold import nn
@@ -69,6 +72,44 @@ def test_changes_between_calls(change, of_module, world):
     CHANGES[change](net)
     for _ in range(2):
         assert compiled(x).tolist() == (net(x) * factor).tolist()
+
+
+HELD = {
+    "set": ({1}, lambda held: 2.0 if 1 in held else 3.0, lambda held: held.clear()),
+    "deque": (deque([2.0]), lambda held: held[0], lambda held: held.append(held.popleft() + 1)),
+    "bytearray": (bytearray(b"a"), lambda held: float(held[0]), lambda held: held.reverse()),
+    "array": (np.array([2.0]), lambda held: float(held[0]), lambda held: held.fill(3)),
+    "tensor of torch": (torch.ones(2), lambda held: float(held[0]), lambda held: held.fill_(3)),
+}
+
+
+class Holding(nn.Module):
+    def __init__(self, held, read):
+        super().__init__()
+        self.held, self.read = held, read
+
+    def forward(self, x):
+        return x * self.read(self.held)
+
+
+@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize("where", ["attribute", "closure", "list"])
+def test_containers_and_arrays_that_change_in_place(kind, where, world):
+    held, read, change = HELD[kind]
+    held = type(held)(held) if kind in ("set", "deque", "bytearray") else held * 1
+    if kind == "bytearray":
+        held += b"b"
+    net = Holding([held], lambda x: read(x[0])) if where == "list" else Holding(held, read)
+    function = (lambda x: x * read(held)) if where == "closure" else net
+    compiled = flow.compile(function)
+    x = flow.ones(2)
+    for _ in range(2):
+        assert compiled(x).tolist() == function(x).tolist()
+    before = function(x).tolist()
+    change(held)
+    assert function(x).tolist() != before
+    for _ in range(2):
+        assert compiled(x).tolist() == function(x).tolist()
 
 
 def test_what_is_not_read_may_change(world):
