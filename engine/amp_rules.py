@@ -35,6 +35,7 @@ FLOAT32 = frozenset(
     logaddexp logaddexp2 logsigmoid softplus xlogy
     cumprod cumsum logsumexp mean prod std sum sum_rows var variance_around
     log_softmax softmax
+    group_norm_with_stats group_normalized standardized
     layer_norm layer_norm_and_low_copy layer_norm_with_stats layer_norm_with_stats_and_low_copy
     norm_power norm_root rms_norm rms_norm_and_low_copy vector_norm
     absolute_error binary_cross_entropy binary_cross_entropy_with_logits cross_entropy
@@ -55,16 +56,20 @@ FLOAT32 = frozenset(
 )
 
 # What gives float32 of inputs of half precision: the last attribute tells it to. A cast would write
-# the logits in float32, and read them again.
+# the logits, or what is normalized, in float32, and read them again.
 WIDENING = frozenset(
     """
     cross_entropy cross_entropy_with_lse linear_cross_entropy linear_cross_entropy_with_grads
+    group_normalized standardized
     """.split()
 )
 
 # Computed in float32 and rounded once, whatever the inputs are.
 AS_GIVEN = frozenset(
-    "batch_norm_slope batch_normalized channel_statistics channel_sums rotary".split()
+    """
+    batch_norm_slope batch_normalized channel_statistics channel_sums rotary
+    group_norm_slope group_statistics group_sums standard_slope
+    """.split()
 )
 
 # Their kernels widen inputs of other dtypes themselves, exactly as a cast before them, and so do

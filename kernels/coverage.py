@@ -16,6 +16,8 @@ _IN_PARTS = "not on cuda: there smaller ops do the work, which have Triton kerne
 REASONS = {
     "batch_norm_with_stats": _IN_PARTS,
     "batch_norm_with_stats_grad": _IN_PARTS,
+    "group_norm_with_stats": _IN_PARTS,
+    "group_norm_with_stats_grad": _IN_PARTS,
     "cat": "one zero that stands for an absent part; the parts are joined by Triton",
 }
 

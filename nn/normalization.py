@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..engine.argument_types import DeviceLike, Dims, TypedLayout
-from ..engine.ops.batch_norm import group_norm
 from ..engine.ops.creation import empty
+from ..engine.ops.group_norm import group_norm
 from ..engine.ops.layer_norm import layer_norm
 from ..engine.ops.norm import rms_norm
 from ..engine.placement import Placement

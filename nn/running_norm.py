@@ -8,8 +8,9 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..engine.argument_types import DeviceLike, TypedLayout
-from ..engine.ops.batch_norm import batch_norm, instance_norm
+from ..engine.ops.batch_norm import batch_norm
 from ..engine.ops.creation import ones, tensor, zeros
+from ..engine.ops.group_norm import instance_norm
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike, broadcast
 from ..engine.tensor import Tensor

@@ -1,4 +1,4 @@
-"""batch_norm over the whole logical batch, group_norm and instance_norm."""
+"""batch_norm over the whole logical batch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,9 @@ from .channel_norm import (
 )
 from .device_transfer import to
 from .elementwise_nary import addcmul
-from .layer_norm import layer_norm
 from .like import new_empty
-from .reduce import mean as mean_op, sum, without_partials
+from .reduce import mean as mean_op, sum
 from .unary import rsqrt
-from .view import view
 
 
 @lru_cache(maxsize=4096)
@@ -138,15 +136,6 @@ class BatchNormWithStatsGrad(Op):
 
 batch_norm_with_stats = several_of(BatchNormWithStats(), "x weight bias running_mean? running_var?")
 _batch_norm_with_stats_grad = several_of(BatchNormWithStatsGrad(), "dy x weight mean rstd")
-
-
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    scale, shift = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
-    if scale is not None and shift is not None:
-        return addcmul(shift, x, scale)  # passes over x once
-    if scale is not None:
-        x = mul(x, scale)
-    return x if shift is None else add(x, shift)
 
 
 @register_function
@@ -270,68 +259,3 @@ def native_batch_norm(
         return y, new_empty(input, 0), new_empty(input, 0)
     wide, dims = widened(frozen(input)), (0, *range(2, input.ndim))
     return y, mean_op(wide, dims), rsqrt(add(wide.var(dims, correction=0), eps))
-
-
-@register_function
-def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalize groups of channels of each sample, then scale and shift per channel, as in torch.
-
-    Raises OnefoldValueError when the channels do not divide into the groups.
-
-    Example: `group_norm(x, 2, w, b)` with x (8, 4, 5, 5) and vectors of 4.
-    """
-    if input.ndim < 2:
-        raise ShapeError(f"group_norm needs (N, C, ...), but got shape {tuple(input.shape)}")
-    batch, channels, *rest = input.shape
-    if num_groups <= 0 or channels % num_groups:
-        raise OnefoldValueError(
-            "Expected number of channels in input to be divisible by num_groups, but got input of "
-            f"shape {tuple(input.shape)} and num_groups={num_groups}"
-        )
-    shape = (channels // num_groups, *rest)
-    grouped = view(input, (batch, num_groups, *shape))
-    unit = layer_norm(grouped, shape, None, None, eps)
-    return _scaled(view(unit, input.shape), weight, bias)
-
-
-@register_function
-def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalize each channel of each sample by its own statistics, then scale and shift, as torch.
-
-    The running statistics, where given, are updated in place by the means over the batch; without
-    `use_input_stats` they are what the input is normalized by. Raises OnefoldValueError when a
-    channel has one value only, or when statistics are missing.
-
-    Example: `instance_norm(x)` with x (8, 4, 5, 5).
-    """
-    if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    rest = tuple(input.shape[2:])
-    if rest.count(1) == len(rest):
-        raise OnefoldValueError(
-            "Expected more than 1 spatial element when training, got input size "
-            f"{tuple(input.shape)}"
-        )
-    if 0 not in rest and (running_mean is not None or running_var is not None):
-        wide, planes = widened(frozen(input)), tuple(range(2, input.ndim))
-        mean, variance = mean_op(wide, planes), wide.var(planes)
-        for running, now in ((running_mean, mean), (running_var, variance)):
-            if running is not None:
-                now = without_partials(mean_op(now, 0))
-                assign_result(running, "lerp", to(now, running.dtype), momentum)
-    return _scaled(layer_norm(input, rest, None, None, eps), weight, bias)

@@ -163,22 +163,35 @@ def gradients(
 
     The first is None unless one `for_x` is wanted.
     """
-    dims = over_channels(x)
-
-    def average(t: Tensor) -> Tensor:
-        return mean_op(t, dims, True)
-
-    wide, slope = widened(x), widened(dy)
-    centered = wide - average(wide)
-    rstd = rsqrt(average(centered * centered) + eps)
-    unit = centered * rstd
+    dims, slope = over_channels(x), widened(dy)
+    unit, rstd = _unit(widened(x), dims, eps)
     dx = None
     if for_x:
         assert isinstance(weight, Tensor)
-        g = slope * weight.reshape(1, -1, *[1] * (x.ndim - 2))
-        dx = cast(rstd * (g - average(g) - unit * average(g * unit)), x.dtype)
+        weighed = slope * weight.reshape(1, -1, *[1] * (x.ndim - 2))
+        dx = cast(_slope_of_unit(weighed, unit, rstd, dims), x.dtype)
     d_weight, d_bias = (slope * unit).sum(dims), slope.sum(dims)
     return dx, cast(d_weight, weight.dtype), cast(d_bias, weight.dtype)
+
+
+def slope_and_unit(
+    g: Tensor, x: Tensor, dims: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor]:
+    """The gradient for x, from that of x with mean 0 and deviation 1 over dims; and the latter."""
+    unit, rstd = _unit(x, dims, eps)
+    return _slope_of_unit(g, unit, rstd, dims), unit
+
+
+def _unit(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """x with mean 0 and deviation 1 over dims, and 1 / its deviation."""
+    centered = x - mean_op(x, dims, True)
+    rstd = rsqrt(mean_op(centered * centered, dims, True) + eps)
+    return centered * rstd, rstd
+
+
+def _slope_of_unit(g: Tensor, unit: Tensor, rstd: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The gradient for x from that of x with mean 0 and deviation 1."""
+    return rstd * (g - mean_op(g, dims, True) - unit * mean_op(g * unit, dims, True))
 
 
 _channel_statistics = several_of(ChannelStatistics(), "x running_mean? running_var? momentum#")
