@@ -72,9 +72,11 @@ from . import (
     fx as fx,
     hub as hub,
     jit as jit,
+    library as library,
     linalg as linalg,
     nn as nn,
     onnx as onnx,
+    op_namespaces,
     optim as optim,
     parallel as parallel,
     profiler as profiler,
@@ -807,6 +809,7 @@ uint32: dtype
 uint64: dtype
 uint8: dtype
 _utils = dense_buffers
+ops = op_namespaces
 random = random_state
 types = torch_types
 __version__: str

@@ -223,16 +223,8 @@ class State(Tree):
                 missing_keys.extend([prefix + name] if strict else [])
                 continue
             value = state_dict[prefix + name]
-            if not tensor.ndim and getattr(value, "shape", ()) == (1,):
-                value = value[0]  # a scalar of the time when each had a dim
             try:
-                if _ASSIGN in local_metadata:
-                    made = _assignable(value, tensor)
-                    changes.append(partial(setattr, self, name, made))
-                    if isinstance(tensor, Parameter):
-                        changes.append(partial(made.requires_grad_, tensor.requires_grad))
-                else:
-                    changes.append(partial(take, tensor, fitted(value, tensor)))
+                changes += self._loading(name, tensor, value, _ASSIGN in local_metadata)
             except (OnefoldTypeError, OnefoldValueError) as error:
                 error_msgs.append(f"{prefix}{name}: {error}")
         if _overrides(self, "set_extra_state"):
@@ -252,6 +244,18 @@ class State(Tree):
             return
         for change in changes:
             change()
+
+    def _loading(self, name: str, tensor: Tensor, value: Any, assign: bool) -> list[Change]:
+        """What gives a parameter or buffer a value of a state."""
+        if not tensor.ndim and getattr(value, "shape", ()) == (1,):
+            value = value[0]  # a scalar of the time when each had a dim
+        if not assign:
+            return [partial(take, tensor, fitted(value, tensor))]
+        made = _assignable(value, tensor)
+        changes: list[Change] = [partial(setattr, self, name, made)]
+        if isinstance(tensor, Parameter):
+            changes.append(partial(made.requires_grad_, tensor.requires_grad))
+        return changes
 
     # Hooks.
 

@@ -36,6 +36,7 @@ from .elementwise_nary import addcmul
 from .like import new_empty
 from .reduce import mean as mean_op, sum
 from .unary import rsqrt
+from .view import view
 
 
 @lru_cache(maxsize=4096)
