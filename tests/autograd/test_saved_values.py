@@ -27,7 +27,7 @@ MORE = {
             l1_loss mse_loss smooth_l1_loss""",
         "the sums of logits, in place of which torch has the logits' softmax": "cross_entropy",
         "statistics and scales that torch has in fewer pieces": """
-            batch_norm batch_norm_train cosine_similarity""",
+            batch_norm batch_norm_train""",
         "the normalized input, which the gradient of the weight needs": "group_norm instance_norm",
         "a mask in the dtype of the input": "alpha_dropout",
         "integers, which torch has as Python numbers or copies": """
@@ -136,7 +136,7 @@ CHANGED = {
     for reason, names in {
         "the fused kernel reads its inputs, where torch has copies or what it made of them": """
             scaled_dot_product_attention multi_head_attention_forward cross_entropy
-            l1_loss smooth_l1_loss cosine_similarity rms_norm""",
+            l1_loss smooth_l1_loss rms_norm""",
         "products read their operands as they are, torch sometimes a copy": """
             einsum tensordot matmul""",
         "the gradient reads the result": "erfinv lp_pool1d lp_pool2d lp_pool3d",
