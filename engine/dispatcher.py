@@ -10,6 +10,7 @@ from weakref import ref
 from . import boxing, interpreter
 from .argument_errors import checks_own_arguments
 from .autograd_tape import Differentiable, Node, Output, saved_hooks
+from .captures import shards_of, waited
 from .dispatch_plan import (
     KERNEL_ERRORS,
     DispatchPlan,
@@ -212,7 +213,7 @@ def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[obje
     boxed = list(tensors)
     for index, moves in plan.boxes:
         x = tensors[index]
-        shards = boxing.run(moves, x.shards, op=op.name)
+        shards = boxing.run(moves, shards_of(x), op=op.name)
         boxed[index] = moved = from_shards(shards, moves.dst, x.node)
         if moves.aliases:
             moved.shards = own_tuple(shards)
@@ -306,4 +307,5 @@ _NAMES = {
     "record": record,
     "ref": ref,
     "sequence": interpreter.sequence,
+    "waited": waited,
 }

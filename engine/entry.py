@@ -79,6 +79,8 @@ _RUN_AND_EXPLAIN = """\
 try:
     {run_once}
 except KERNEL_ERRORS as error:
+    if waited(error, {given}):
+        return call({arguments})
     raise failed(op, error, {given}) from error"""
 # The call of `plan.run` takes 0.05 us more than that of the kernel itself.
 _RUN_ON_ONE = """\

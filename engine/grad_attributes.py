@@ -8,6 +8,7 @@ from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, hooks, retained
 from .autograd_tape import Edge, FrozenLeaf, Leaf, LeafHook
+from .captures import shards_of
 from .gradient_seeds import check_gradient
 from .leaf_hooks import LeafHookHandle, hooked_leaves
 from .names import register_function
@@ -65,7 +66,7 @@ def detach(input: Tensor) -> Tensor:
     """
     if (current := interpreter.get_current()) is not None:
         current.before_sharing(input)
-    return link(from_shards(input.shards, input.meta), stand_in(input), DETACH)
+    return link(from_shards(shards_of(input), input.meta), stand_in(input), DETACH)
 
 
 @register_function

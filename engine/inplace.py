@@ -15,6 +15,7 @@ from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, S
 from . import interpreter
 from .argument_types import Layout, Number
 from .autograd_tape import Node
+from .captures import shards_of
 from .commit import Change, each
 from .convert import box
 from .grad_mode import no_grad
@@ -62,6 +63,8 @@ def replace(self: Tensor, result: Tensor) -> Tensor:
     forget_output(self.node)
     if (current := interpreter.get_current()) is not None:
         current.before_change(self)
+    elif not isinstance(self.shards, tuple):
+        shards_of(self)  # which a capture of another thread puts back when it ends
     self.shards = result.shards
     self.shared = result.shared
     self.version = interpreter.stamp()

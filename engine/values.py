@@ -13,6 +13,7 @@ from ..distributed.world import world
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, user_line
 from . import boxing, interpreter
 from .autograd_tape import Leaf
+from .captures import shards_of
 from .meta import Meta
 from .names import names, register_function
 from .op import blank
@@ -34,13 +35,12 @@ def whole(
     meta = x.meta
     if x.is_meta:
         raise without_data(x, f"the value of {described(x)} was asked for at {user_line()}")
+    shards = shards_of(x)
     if meta.placement is None:
-        return x.shards[0]
+        return shards[0]
     if not meta.is_whole:
         target = meta.like(nd_sbp=(broadcast,) * meta.placement.ndim)
-        shards = boxing.run(boxing.plan(meta, target), x.shards, op="read value")
-    else:
-        shards = x.shards
+        shards = boxing.run(boxing.plan(meta, target), shards, op="read value")
     here = world()
     if here.launched and len(meta.placement.flat_ranks) < here.size:
         return _to_everyone(meta, shards)

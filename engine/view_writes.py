@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 from ..errors import AutogradError
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
+from .captures import shards_of
 from .convert import box
 from .meta import Meta
 from .op import Needs
@@ -82,6 +83,8 @@ def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
     forget_output(tensor.node)
     if (current := interpreter.get_current()) is not None:
         current.before_change(tensor)
+    elif not isinstance(tensor.shards, tuple):
+        shards_of(tensor)  # as in `replace`
     tensor.shards = value.shards
     tensor.shared = True
     tensor.version = now

@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 import torch
 
 from . import interpreter
+from .captures import shards_of
 from .names import Function
 from .op import Attributes, Op
 from .tensor import Tensor, from_shards
@@ -221,14 +222,14 @@ def snapshot(x: Tensor) -> Tensor:
     """The tensor's current value and place on the tape, which later writes do not change."""
     if (current := interpreter.get_current()) is not None:
         current.before_sharing(x)
-    return from_shards(x.shards, x.meta, x.node)
+    return from_shards(shards_of(x), x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's current value without history, sharing its memory until one is written."""
     if (current := interpreter.get_current()) is not None:
         current.before_sharing(x)
-    made = from_shards(x.shards, x.meta)
+    made = from_shards(shards_of(x), x.meta)
     x.shared = made.shared = True
     return made
 

@@ -14,13 +14,14 @@ from ..engine import interpreter
 from ..engine.autograd import grad
 from ..engine.autograd_function import zeros_of
 from ..engine.autograd_tape import saved_hooks
+from ..engine.captures import CAPTURES
 from ..engine.convert import box
 from ..engine.generator import record_draws
 from ..engine.meta import Meta
 from ..engine.sbp import without_partial
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError
-from .function_capture import CAPTURES, FunctionCapture
+from .function_capture import FunctionCapture
 from .function_results import FunctionResults
 from .ir import Program, Value, captured
 from .pass_table import Compilation, rewritten

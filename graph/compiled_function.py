@@ -14,6 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from ..engine import interpreter
 from ..engine.autograd_tape import Edge, Node, Output, saved_hooks
+from ..engine.captures import CAPTURES, waited
 from ..engine.commit import restored
 from ..engine.generator import record_draws
 from ..engine.inplace import set_result, take
@@ -22,9 +23,9 @@ from ..engine.meta import Meta
 from ..engine.op import Arg, Needs
 from ..engine.tensor import Tensor
 from ..engine.views import frozen
-from ..errors import AutogradError, OnefoldRuntimeError, user_line
+from ..errors import AutogradError, OnefoldError, OnefoldRuntimeError, user_line
 from .backward_programs import BackwardPrograms, executable
-from .function_capture import CAPTURES, FunctionCapture
+from .function_capture import FunctionCapture
 from .function_results import At, FunctionResults, tensor_at
 from .ir import Program, verify
 from .pytree import tree_map
@@ -154,7 +155,7 @@ class CompiledFunction:
         for index in self._replaced:
             saved[index] = frozen(saved[index])
         with interpreter.grad_mode(False):
-            made = self._forward.run(inputs)
+            made = self._run(inputs)
             for at, index, recorded in results.changes:
                 if not recorded:
                     take(tensor_at(at, inputs), made[index])
@@ -168,6 +169,14 @@ class CompiledFunction:
                 with interpreter.grad_mode(True):
                     set_result(tensor_at(at, inputs), made[index], self.name)
         return results.arrange(inputs, made)
+
+    def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        try:
+            return self._forward.run(inputs)
+        except OnefoldError as error:
+            if not waited(error, [*inputs, *[tensor for tensor, _, _ in self._outside]]):
+                raise
+        return self._run(inputs)
 
     def vjp(
         self,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import RLock
 from typing import NoReturn, TypeVar
 
+from ..engine import interpreter
 from ..engine.autograd_tape import Edge, Leaf, Node
 from ..engine.commit import restored
 from ..engine.op import Needs
@@ -24,10 +24,6 @@ from .ir import Program, Value, Variable, captured
 R = TypeVar("R")
 
 
-# One thread captures at a time, since tensors from outside then stand for values.
-CAPTURES = RLock()
-
-
 class _Outside:
     """The op of a tensor from outside on the tape of the function."""
 
@@ -38,6 +34,26 @@ class _Outside:
 
 
 _OUTSIDE = _Outside()
+
+
+class _OutsideLeaf(Leaf):
+    """Stands for the leaf of a tensor from outside; other threads find its gradient there."""
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self, tensor: Tensor, leaf: Edge) -> None:
+        self._leaf: Edge = Leaf(tensor)  # a new leaf sets its gradient
+        super().__init__(tensor)
+        self._leaf = leaf
+
+    @property
+    def grad(self) -> Tensor | None:
+        return None if interpreter.capturing() else self._leaf.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if not interpreter.capturing():
+            self._leaf.grad = value
 
 
 class FunctionCapture(Capture):
@@ -70,7 +86,9 @@ class FunctionCapture(Capture):
         edge = tensor.node
         if edge is not None:
             if edge not in self._edges:
-                self._edges[edge] = _end_of_tape(tensor, edge)
+                is_leaf = edge.is_leaf
+                stand_in = _OutsideLeaf(tensor, edge) if is_leaf else _end_of_tape(tensor, edge)
+                self._edges[edge] = stand_in
             tensor.node = self._edges[edge]
         return found
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 from ..distributed.world import shortened
 from ..engine.autograd_tape import Edge
 from ..engine.boxing.boxing_plan import BoxingPlan
+from ..engine.captures import CapturedTensorError
 from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
@@ -55,11 +56,11 @@ class Value:
         made.scope, made.line = self.scope, self.line
         return made
 
-    def stray(self) -> OnefoldRuntimeError:
+    def stray(self) -> CapturedTensorError:
         """The error for a use of the value outside the build() that made it."""
         where = f" in {self.scope}" if self.scope else ""
         line = f", at {self.line}" if self.line else ""
-        return OnefoldRuntimeError(
+        return CapturedTensorError(
             f"a tensor was used that was made{where} while a graph was captured{line}. It stood "
             "for a value of the program and has none outside build(), which runs once; return it "
             "from build(), or keep it in a buffer that is changed in place (buffer.copy_(x))"

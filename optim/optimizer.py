@@ -15,13 +15,14 @@ from torch.optim.optimizer import required
 
 from ..engine import interpreter
 from ..engine.argument_errors import check_types, with_argument_errors
+from ..engine.captures import waited
 from ..engine.commit import Change, Write, finish
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fill_, note_written, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
 from ..engine.tensor import Tensor, from_shards
-from ..errors import OnefoldNotImplementedError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldError, OnefoldNotImplementedError, OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
@@ -241,7 +242,14 @@ class Optimizer(StepHooks):
         """
         step = partial(copy_context().run, self._step, given, last)
         if (current := interpreter.get_current()) is None:
-            step()
+            try:
+                step()
+            except OnefoldError as error:  # which changed nothing
+                params = [param for group in self.param_groups for param in group["params"]]
+                if not waited(error, params):
+                    raise
+                self.step_by(given, last)
+                return
         else:
             current.step_optimizer(self, step)
         self.replicas.after_step(self)

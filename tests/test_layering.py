@@ -75,7 +75,7 @@ ENGINE = (
     ("boxing",),
     ("tensor_attributes",),
     ("tensor",),
-    ("op",),
+    ("captures", "op"),
     ("own_shards", "views"),
     ("flat_buffer", "grad_mode", "autograd_tape"),
     ("cached_cast", "gradient_seeds", "leaf_hooks"),
