@@ -40,9 +40,8 @@ NAMES: Mapping[str, str] = {
         _DENSE,
     ),
     **dict.fromkeys(
-        """ao dequantize fake_quantize_per_channel_affine fake_quantize_per_tensor_affine qint32
-        qint8 quantization quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic
-        quint8
+        """ao dequantize qint32 qint8 quantization quantize_per_channel quantize_per_tensor
+        quantize_per_tensor_dynamic quint8
         """.split(),
         _QUANTIZED,
     ),
@@ -80,10 +79,8 @@ NAMES: Mapping[str, str] = {
         "functions take no __torch_function__ of other classes; give them tensors of Onefold"
     ),
     "package": "save the weights with flow.save(model.state_dict(), path)",
-    "pca_lowrank": "use flow.linalg.svd of the matrix less its mean",
     "roi_align": _BOXES,
     "segment_reduce": "use flow.scatter_reduce with the segment's number of each row",
-    "svd_lowrank": "use flow.linalg.svd(A, full_matrices=False), and keep the first columns",
     "tensor_buffer": _BUFFERS,
     "tensor_buffer_to_list_of_tensors": _BUFFERS,
     "tensor_buffer_to_tensor": _BUFFERS,

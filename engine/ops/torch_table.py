@@ -170,6 +170,8 @@ cummin(input, dim, *, out=None) -> values, indices: but dim
 cumulative_trapezoid(y, x=None, *, dx=None, dim=-1): but dim
 diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None): but dim
 dist(input, other, p=2): none
+fake_quantize_per_channel_affine(input, scale, zero_point, axis, quant_min, quant_max): none
+fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max): each
 hash_tensor(input, dim=None, *, keepdim=False, mode=0, out=None): but dim constant
 frexp(input, *, out=None) -> mantissa, exponent: each
 gcd(input, other, *, out=None): each constant
