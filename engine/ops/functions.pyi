@@ -1182,6 +1182,21 @@ def eye(
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
 
+def fake_quantize_per_channel_affine(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: Tensor,
+    quant_min: Tensor,
+    quant_max: Tensor,
+) -> Tensor:
+    """torch.fake_quantize_per_channel_affine on every shard; see torch's documentation."""
+
+def fake_quantize_per_tensor_affine(
+    input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Tensor, quant_max: Tensor
+) -> Tensor:
+    """torch.fake_quantize_per_tensor_affine on every shard; see torch's documentation."""
+
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, ...)."""
 
@@ -2715,6 +2730,11 @@ def pairwise_distance(
 ) -> Tensor:
     """torch.pairwise_distance on every shard; see torch's documentation."""
 
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The principal components of the rows of A: U, S and V of `svd_lowrank` of A less its mean."""
+
 def pdist(input: Tensor, p: float | str = 2.0) -> Tensor:
     """torch.pdist on every shard; see torch's documentation."""
 
@@ -3401,6 +3421,11 @@ def svd(
     out: Sequence[Tensor] | None = None,
 ) -> Svd:
     """torch.svd on every shard; see torch's documentation."""
+
+def svd_lowrank(
+    A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `q` largest singular values of A - M, with their vectors: U, S and V, approximately."""
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose`, under numpy's name."""
