@@ -29,12 +29,12 @@ def vmap(
     """`func` for every index of the dims `in_dims` of its arguments, stacked along `out_dims`.
 
     `in_dims` and `out_dims` are a dim (or None: the same for every index) for all tensors, or a
-    pytree of dims shaped like the arguments. A result with out_dim None is returned once; in
-    graphs, where values are not known, every call must give the same tensor. The function is called
-    once per index and results are stacked, so it may do anything, values included, and takes as
-    long as the loop: a function of batches is faster. `chunk_size` therefore changes nothing. With
-    randomness="different" each call draws numbers of its own, with "same" all draw the same;
-    "error" refuses random ops.
+    pytree of dims shaped like the arguments. Keyword arguments are the same for every index. A
+    result with out_dim None is returned once; in graphs, where values are not known, every call
+    must give the same tensor. The function is called once per index and results are stacked, so it
+    may do anything, values included, and takes as long as the loop: a function of batches is
+    faster. `chunk_size` therefore changes nothing. With randomness="different" each call draws
+    numbers of its own, with "same" all draw the same; "error" refuses random ops.
 
     Raises OnefoldValueError where there is nothing to loop over, sizes differ, or a result that has
     the out_dim None depends on the index.
@@ -50,9 +50,8 @@ def vmap(
 
     @wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # As in torch, keyword arguments are mapped along dim 0.
-        given = [*_spread(in_dims, args, "in_dims"), *[0] * len(tree_flatten(kwargs)[0])]
-        leaves, form = tree_flatten((args, kwargs))
+        leaves, form = tree_flatten(args)
+        given = _spread(in_dims, args, "in_dims")
         dims = [_checked(dim, x) for dim, x in zip(given, leaves, strict=True)]
         size = _size(dims, leaves)
         rows = [
@@ -62,7 +61,8 @@ def vmap(
             ]
             for index in range(size)
         ]
-        results = _called(func, [tree_unflatten(row, form) for row in rows], randomness)
+        calls = [tree_unflatten(row, form) for row in rows]
+        results = _called(func, calls, kwargs, randomness)
         return _stacked(results, out_dims)
 
     return call
@@ -108,10 +108,12 @@ def _size(dims: list[int | None], leaves: list[Any]) -> int:
     return int(sizes.pop())
 
 
-def _called(func: Callable[..., Any], calls: list[Any], randomness: str) -> list[Any]:
+def _called(
+    func: Callable[..., Any], calls: list[Any], kwargs: dict[str, Any], randomness: str
+) -> list[Any]:
     results = []
     start = default_generator.get_state()
-    for args, kwargs in calls:
+    for args in calls:
         if randomness == "same":
             default_generator.set_state(start)
         results.append(func(*args, **kwargs))

@@ -210,8 +210,10 @@ def test_rows_of_transforms_and_layouts(world):
     np.testing.assert_allclose(w.grad.numpy(), 2 * x.numpy())
 
 
-def test_keywords_are_mapped():
-    assert flow.vmap(lambda x, y: x + y)(flow.ones(2), y=flow.arange(2.0)).tolist() == [1, 2]
+def test_keywords_are_as_in_torch():
+    for lib in (flow, torch):
+        found = lib.vmap(lambda x, y: x + y)(lib.arange(2.0), y=lib.arange(2.0))
+        assert found.tolist() == [[0, 1], [1, 2]]
 
 
 def test_random_rows():
