@@ -246,9 +246,9 @@ class State(Tree):
             change()
 
     def _loading(self, name: str, tensor: Tensor, value: Any, assign: bool) -> list[Change]:
-        """What gives a parameter or buffer a value of a state."""
+        """What gives a parameter or buffer a saved value."""
         if not tensor.ndim and getattr(value, "shape", ()) == (1,):
-            value = value[0]  # a scalar of the time when each had a dim
+            value = value[0]  # scalars once had a dim in torch
         if not assign:
             return [partial(take, tensor, fitted(value, tensor))]
         made = _assignable(value, tensor)
