@@ -65,3 +65,18 @@ def test_a_gradient_that_lies_otherwise_is_copied_once():
 
         found, others = launched(step, gpu)
         assert (sum(found.values()), found["pointwise_copy"], others) == (7, 1, {})
+
+
+def test_a_part_of_a_gradient_stays_channels_last():
+    """A step up in a U-Net: the gradient of `cat` is cut in two, and one part made small."""
+    with GpuDriver("none"):
+        small, kept = last(2, 16, 3, 4).requires_grad_(), last(2, 8, 6, 8).requires_grad_()
+        slope = last(2, 24, 6, 8)
+
+        def step():
+            small.grad = kept.grad = None
+            large = flow.nn.functional.interpolate(small, scale_factor=2)
+            flow.cat([large, kept], 1).backward(slope)
+            assert small.grad.to_torch().stride() == small.to_torch().stride()
+
+        step()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,7 +17,7 @@ from ... import interpolate_ref as reference
 from ...interpolate_ref import Ints, Scales
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.copy_kernels import contiguous
+from ..pointwise.channels_last import dense, empty, is_channels_last
 from ..reduce.reduction_tiles import NUMBERS, cdiv, power_of_2
 
 # Left to torch: integers between which polynomials lie, which torch rounds in its own way, and
@@ -222,20 +221,6 @@ def _most(size: int, out: int, scale: float, taps: int) -> int:
     return min(out, ceil(max(2 * (taps // 2), 1) / scale) + spare)
 
 
-def _dense(x: Tensor) -> tuple[Tensor, bool]:
-    """x without gaps, and whether its channels are last."""
-    if x.is_contiguous():
-        return x, False
-    turned = x.movedim(1, -1)
-    return (turned, True) if turned.is_contiguous() else (contiguous(x), False)
-
-
-def _empty(like: Tensor, shape: Ints, last: bool) -> Tensor:
-    """An empty tensor of this shape that lies as the other does."""
-    lies = (shape[0], *shape[2:], shape[1]) if last else shape
-    return torch.empty(lies, dtype=like.dtype, device=like.device)
-
-
 def interpolate(
     x: Tensor, planes: int, size: Ints, mode: str, align_corners: bool, scales: Scales
 ) -> Tensor:
@@ -244,8 +229,8 @@ def interpolate(
     exact = x.dtype.is_floating_point or taps == 1
     if x.dtype not in NUMBERS or not (small and exact):
         return reference.interpolate(x, planes, size, mode, align_corners, scales)
-    given, last = _dense(x)
-    y = _empty(x, (*x.shape[:2], *size), last)
+    last = is_channels_last(x)
+    given, y = dense(x, last), empty((*x.shape[:2], *size), last, x.dtype, x.device)
     steps = _scales(x.shape[2:], size, mode, align_corners, scales)
     inner = x.shape[1] if last else 1
     count = y.numel() // max(inner, 1)
@@ -261,7 +246,7 @@ def interpolate(
             *tile,
         ),
     )
-    return y.movedim(-1, 1) if last else y
+    return y
 
 
 def interpolate_grad(
@@ -270,8 +255,8 @@ def interpolate_grad(
     if max(prod(shape[2:]), prod(size)) >= _MAX_PLACES:
         return reference.interpolate_grad(dy, shape, planes, size, mode, align_corners, scales)
     taps = _taps_of(_TAPS[mode], planes)
-    given, last = _dense(dy)
-    dx = _empty(dy, shape, last)
+    last = is_channels_last(dy)
+    given, dx = dense(dy, last), empty(shape, last, dy.dtype, dy.device)
     steps = _scales(shape[2:], size, mode, align_corners, scales)
     inputs, outputs = _three(shape[2:]), _three(size)
     most = [_most(*each) for each in zip(inputs, outputs, steps, taps, strict=True)]
@@ -283,7 +268,7 @@ def interpolate_grad(
         (given, dx, count, *inputs, *outputs, inner, *steps, *back, *most),
         (*taps, mode == "nearest-exact", align_corners, count >= _MANY, *tile),
     )
-    return dx.movedim(-1, 1) if last else dx
+    return dx
 
 
 def _tile(inner: int) -> tuple[int, int]:

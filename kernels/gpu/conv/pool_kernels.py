@@ -19,7 +19,7 @@ from ...pool_ref import AvgSizes, Ints, MaxSizes, UnpoolSizes
 from ..gather.scatter_gather import Along, checked, places_of, write
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..pointwise.channels_last import dense, empty
+from ..pointwise.channels_last import dense, empty, turned_back
 from ..pointwise.copy_kernels import contiguous, fill
 from ..reduce.reduction_tiles import cdiv, widened
 from .conv_geometry import Triple, blank, three
@@ -250,7 +250,8 @@ def max_unpool(x: Tensor, places: Tensor, planes: int, sizes: UnpoolSizes) -> Te
     y = fill(empty(shape, last, x.dtype, x.device), 0)
     if apart:  # no two windows have an element in common, so no place is that of two maxima
         index = checked(dense(places, last), along, x.ndim - planes)
-        pointers = (y, index, x if last else contiguous(x))
+        given = turned_back(dense(x, True)) if last else contiguous(x)
+        pointers = (y, index, given)
         launch_pool(_put, pointers, planes, shape, x.shape, (), last)
     else:  # of those with one place, the last is written
         index = checked(places, along, x.ndim - planes)

@@ -11,8 +11,20 @@ from .copy_kernels import contiguous
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether x is dense with its channels last in memory, and is not in row-major order."""
-    return x.ndim > 2 and not x.is_contiguous() and turned(x).is_contiguous()
+    """Whether the channels of x are last in memory: of a dense tensor, or a part of one.
+
+    A part, as each gradient of `cat`, has gaps. What is made of it lies as the whole does.
+    """
+    if x.ndim < 3 or x.shape[1] == 1 or x.is_contiguous():
+        return False
+    reach = 1  # of the dims so far, from their first element to behind the last
+    for dim in (1, *range(x.ndim - 1, 1, -1), 0):
+        size, step = x.shape[dim], x.stride(dim)
+        if size > 1:
+            if step < reach or (dim == 1 and step > 1):
+                return False
+            reach += step * (size - 1)
+    return True
 
 
 def turned(x: Tensor) -> Tensor:
