@@ -21,10 +21,13 @@ NORMS: dict[str, Norm] = {
     for function in (
         norm_ref.layer_norm,
         norm_ref.layer_norm_grad,
+        norm_ref.layer_norm_input_grad,
         norm_ref.layer_norm_with_stats,
         norm_ref.layer_norm_with_stats_grad,
+        norm_ref.layer_norm_with_stats_input_grad,
         norm_ref.rms_norm,
         norm_ref.rms_norm_grad,
+        norm_ref.rms_norm_input_grad,
     )
 }
 MAX_BEFORE = 4  # tensors that the chain before takes

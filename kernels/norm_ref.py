@@ -50,18 +50,58 @@ def layer_norm_with_stats_grad(
     return grads[0], grads[1], grads[2]
 
 
+def layer_norm_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
+) -> Tensor:
+    """The gradient of layer_norm for x alone."""
+    _, mean, rstd = torch.native_layer_norm(x, shape, weight, None, eps)
+    return layer_norm_with_stats_input_grad(dy, x, weight, mean, rstd, shape)
+
+
+def layer_norm_with_stats_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, shape: tuple[int, ...]
+) -> Tensor:
+    """The same from the mean and the reciprocal of the deviation of each row."""
+    if x.numel() == 0:
+        return torch.zeros_like(x)
+    wanted = [True, False, False]
+    dx: Tensor = _layer_norm_backward(dy, x, shape, mean, rstd, weight, None, wanted)[0]
+    return dx
+
+
 def rms_norm_grad(
     dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
 ) -> tuple[Tensor, Tensor]:
     """Gradients of rms_norm for x and weight."""
-    dims = tuple(range(x.ndim - len(shape), x.ndim))
-    wide = torch.promote_types(x.dtype, torch.float32)
-    xw, g = x.to(wide), dy.to(wide)
-    rstd = torch.rsqrt(xw.square().mean(dims, keepdim=True) + eps)
-    unit = xw * rstd
+    unit, rstd = _unit(x, shape, eps)
     lead = tuple(range(x.ndim - len(shape)))
-    d_weight = (g * unit).sum(lead) if lead else g * unit
+    d_weight = dy.to(unit.dtype) * unit
+    d_weight = d_weight.sum(lead) if lead else d_weight
+    dx = _rms_slope(dy, unit, rstd, weight, shape).to(x.dtype)
+    return dx, d_weight.to(x.dtype if weight is None else weight.dtype)
+
+
+def rms_norm_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
+) -> Tensor:
+    """The gradient of rms_norm for x alone."""
+    unit, rstd = _unit(x, shape, eps)
+    return _rms_slope(dy, unit, rstd, weight, shape).to(x.dtype)
+
+
+def _unit(x: Tensor, shape: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """x divided by the roots of the mean squares of rows, and the reciprocals of these."""
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    rstd = torch.rsqrt(wide.square().mean(dims, keepdim=True) + eps)
+    return wide * rstd, rstd
+
+
+def _rms_slope(
+    dy: Tensor, unit: Tensor, rstd: Tensor, weight: Tensor | None, shape: tuple[int, ...]
+) -> Tensor:
+    g = dy.to(unit.dtype)
     if weight is not None:
         g = g * weight
-    dx = rstd * (g - unit * (g * unit).mean(dims, keepdim=True))
-    return dx.to(x.dtype), d_weight.to(x.dtype if weight is None else weight.dtype)
+    dims = tuple(range(unit.ndim - len(shape), unit.ndim))
+    return rstd * (g - unit * (g * unit).mean(dims, keepdim=True))

@@ -10,7 +10,7 @@ import torch
 
 from ...kernels import norm_ref as kernels
 from .. import interpreter
-from ..dispatcher import several_of
+from ..dispatcher import general, several_of
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Needs
@@ -20,6 +20,7 @@ from .norm import (
     NormGradOp,
     NormOp,
     as_shape,
+    input_gradient,
     layer_norm_grad,
     layer_norm_plain,
     scale_and_shift_gradients,
@@ -80,8 +81,13 @@ class LayerNormWithStats(NormOp):
         assert dy[0] is not None  # the statistics are for the gradient only
         if not needs[0]:
             return scale_and_shift_gradients(True, needs, dy[0], x, weight, bias, attrs)
+        only_x = not needs[1] and not needs[2]
         if interpreter.is_grad_enabled():  # to be differentiated again
+            if only_x:
+                return (input_gradient(True, dy[0], x, weight, attrs),)
             return layer_norm_grad((dy[0], x, weight), *attrs)
+        if only_x:
+            return (_layer_norm_with_stats_input_grad((dy[0], x, weight, *y[1:]), attrs.shape),)
         return _layer_norm_with_stats_grad(dy[0], x, weight, *y[1:], attrs.shape)
 
 
@@ -101,9 +107,19 @@ class LayerNormWithStatsGrad(NormGradOp):
     kernel = staticmethod(kernels.layer_norm_with_stats_grad)
 
 
+class LayerNormWithStatsInputGrad(NormGradOp):
+    """The gradient of layer_norm for x alone, from kept statistics"""
+
+    name = "layer_norm_with_stats_input_grad"
+    attributes = ShapeOfRows
+    differentiable = False
+    kernel = staticmethod(kernels.layer_norm_with_stats_input_grad)
+
+
 LAYER_NORM_WITH_STATS = LayerNormWithStats()
 layer_norm_with_stats = several_of(LAYER_NORM_WITH_STATS, "x weight bias", only_first=True)
 _layer_norm_with_stats_grad = several_of(LayerNormWithStatsGrad(), "dy x weight mean rstd")
+_layer_norm_with_stats_input_grad = general(LayerNormWithStatsInputGrad())
 
 
 @register_function

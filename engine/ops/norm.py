@@ -10,7 +10,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import norm_ref as kernels
-from ..dispatcher import several, with_optionals
+from ..dispatcher import general, several, with_optionals
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Attributes, Gradients, Kernel, Metas, Needs, Op, required
@@ -101,6 +101,8 @@ class Norm(NormOp):
     ) -> Gradients:
         if not needs[0]:
             return scale_and_shift_gradients(self.centered, needs, dy, x, weight, *rest)
+        if not any(needs[1:]):
+            return (input_gradient(self.centered, dy, x, weight, rest[-1]),)
         entry = layer_norm_grad if self.centered else _rms_norm_grad
         return entry((dy, x, weight), *rest[-1])
 
@@ -111,7 +113,9 @@ class NormGradOp(Op):
     order = "row-major"
     flops_per_element = 12.0
 
-    def infer(self, dy: Meta, x: Meta, weight: Meta | None, *rest: Arg) -> tuple[Meta, ...]:
+    def infer(self, dy: Meta, x: Meta, weight: Meta | None, *rest: Arg) -> Meta | tuple[Meta, ...]:
+        if self.num_outputs == 1:
+            return x
         of_weight = x.like(shape=rest[-1].shape) if weight is None else weight
         return (x, *(of_weight,) * (self.num_outputs - 1))
 
@@ -150,6 +154,37 @@ class NormGrad(NormGradOp):
     def vjp(self, needs: Needs, dy: tuple[Tensor | None, ...], y: object, *args: Arg) -> Gradients:
         *tensors, attrs = args
         return _second_gradients(self.centered, dy, *tensors, *attrs)
+
+
+class NormInputGrad(NormGradOp):
+    """The gradient of a norm that kept no statistics for x alone"""
+
+    attributes = NormAttributes
+
+    def __init__(self, centered: bool) -> None:
+        self.name = "layer_norm_input_grad" if centered else "rms_norm_input_grad"
+        self.kernel = kernels.layer_norm_input_grad if centered else kernels.rms_norm_input_grad
+        self.centered = centered
+
+    def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
+        if all(splits_rows_only(required(meta), attrs.shape) for meta in metas[:2]):
+            return None
+        return self._in_parts
+
+    def _in_parts(self, *args: Arg) -> Tensor:
+        return _grad_parts(self.centered, *args)[0]
+
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
+        *tensors, attrs = args
+        return _second_gradients(self.centered, (dy, None, None), *tensors, *attrs)
+
+
+def input_gradient(
+    centered: bool, dy: Tensor, x: Tensor, weight: Tensor | None, attrs: NormAttributes
+) -> Tensor:
+    """The gradient of a norm for x, where its weights are frozen or there are none."""
+    entry = _layer_norm_input_grad if centered else _rms_norm_input_grad
+    return entry((dy, x, weight), *attrs)
 
 
 # The same in smaller ops: for split normalized dims, and for second gradients.
@@ -281,6 +316,8 @@ LAYER_NORM, RMS_NORM = Norm(centered=True), Norm(centered=False)
 layer_norm_plain, rms_norm_plain = with_optionals(LAYER_NORM), with_optionals(RMS_NORM)
 layer_norm_grad = several(NormGrad(centered=True))
 _rms_norm_grad = several(NormGrad(centered=False))
+_layer_norm_input_grad = general(NormInputGrad(centered=True))
+_rms_norm_input_grad = general(NormInputGrad(centered=False))
 
 
 def as_shape(shape: int | Sequence[int], name: str) -> Shape:

@@ -145,3 +145,14 @@ def test_checkpoint_saves_the_same_both_times():
     for name, weight in model.named_parameters():
         if name in wanted:
             assert weight.grad.equal(wanted[name])
+
+
+@pytest.mark.parametrize("norm", ["LayerNorm", "RMSNorm"])
+def test_norms_make_no_gradients_of_frozen_weights(norm):
+    _, model = both(norm)
+    graph = Train(model)
+    graph(*map(flow.from_torch, data()))
+    made = {step.name for step in graph.program.steps if step.name.endswith("_grad")}
+    stem = "layer_norm_with_stats" if norm == "LayerNorm" else "rms_norm"
+    assert f"{stem}_input_grad" in made
+    assert not made & {"layer_norm_with_stats_grad", "layer_norm_grad", "rms_norm_grad"}

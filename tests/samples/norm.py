@@ -3,7 +3,7 @@
 import torch
 
 from onefold.engine.ops.arithmetic import ADD
-from onefold.engine.ops.layer_norm import LAYER_NORM_WITH_STATS
+from onefold.engine.ops.layer_norm import LAYER_NORM_WITH_STATS, layer_norm
 from onefold.engine.ops.norm import LAYER_NORM, RMS_NORM, splits_rows_only
 from onefold.testing import Sample, T
 
@@ -35,7 +35,24 @@ def low(norm, function, *others):
     )
 
 
+def frozen(*shape):
+    """A layer_norm whose weights need no gradients."""
+
+    def of(function):
+        return lambda x, weight, bias: function(x, shape[-1:], weight.detach(), bias.detach())
+
+    return Sample(
+        "layer_norm",
+        (T(*shape), T(shape[-1]), T(shape[-1])),
+        call=of(layer_norm),
+        torch=of(torch.layer_norm),
+        id="layer_norm of frozen weights",
+    )
+
+
 SAMPLES = [
+    frozen(6, 4),
+    frozen(5, 3, 7),
     Sample("layer_norm", (T(6, 4), (4,), T(4), T(4))),
     Sample("layer_norm", (T(5, 7), (7,), T(7))),
     Sample("layer_norm", (T(5, 7), [7])),

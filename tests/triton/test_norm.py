@@ -22,6 +22,9 @@ def check_grad(x, w, last, dtype):
     assert_matches_reference(norm_ref.layer_norm_grad, dy, x, None, last, 1e-3, slack=4)
     assert_matches_reference(norm_ref.rms_norm_grad, dy, x, w, last, 1e-3, slack=4)
     assert_matches_reference(norm_ref.rms_norm_grad, dy, x, None, last, 1e-3, slack=4)
+    for gradient in (norm_ref.layer_norm_input_grad, norm_ref.rms_norm_input_grad):
+        for weight in (w, None):
+            assert_matches_reference(gradient, dy, x, weight, last, 1e-3, slack=4)
     if dtype in (torch.float32, torch.float64):
         _, mean, rstd = norm_ref.layer_norm_with_stats(x, w, w, last, 1e-3)
         assert_matches_reference(
@@ -63,6 +66,7 @@ def test_gradients_of_wide_rows():
     dy, x, w = drawn(torch.float32, (3, *last), (3, *last), last)
     assert_matches_reference(norm_ref.layer_norm_grad, dy, x, w, last, 1e-3, slack=4)
     assert_matches_reference(norm_ref.rms_norm_grad, dy, x, None, last, 1e-3, slack=4)
+    assert_matches_reference(norm_ref.rms_norm_input_grad, dy, x, w, last, 1e-3, slack=4)
     _, mean, rstd = norm_ref.layer_norm_with_stats(x, w, w, last, 1e-3)
     assert_matches_reference(
         norm_ref.layer_norm_with_stats_grad, dy, x, w, mean, rstd, last, slack=4

@@ -93,11 +93,15 @@ def test_gradients(launched, dtype, shape, last):
     check(NormChain(norm_ref.layer_norm_grad, own, SUM, LOW, True, True), dy, rest, x, w)
     plain = (At(0), None, last, 1e-5)
     check(NormChain(norm_ref.rms_norm_grad, plain, SUM, None), dy, rest, x)
-    assert launched == ["_norm_grad_chain"] * 3
+    check(NormChain(norm_ref.layer_norm_input_grad, own, SUM, LOW, True, True), dy, rest, x, w)
+    check(NormChain(norm_ref.rms_norm_input_grad, plain, SUM, None), dy, rest, x)
+    assert launched == ["_norm_grad_chain"] * 5
     if dtype in (torch.float32, torch.float64):
         _, mean, rstd = norm_ref.layer_norm_with_stats(x, w, w, last, 1e-5)
         kept = (At(0), At(1), At(2), At(3), last)
         chain = NormChain(norm_ref.layer_norm_with_stats_grad, kept, SUM, MIXED)
+        check(chain, *(dy, rest, x, w, mean, rstd, more, x))
+        chain = NormChain(norm_ref.layer_norm_with_stats_input_grad, kept, SUM, MIXED)
         check(chain, *(dy, rest, x, w, mean, rstd, more, x))
 
 

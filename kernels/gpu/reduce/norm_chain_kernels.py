@@ -45,20 +45,31 @@ _ROUND = {
     torch.float32: tl.float32,
     torch.float64: tl.float64,
 }
+_INPUT_GRADS: tuple[Norm, ...] = (
+    norm_ref.layer_norm_input_grad,
+    norm_ref.layer_norm_with_stats_input_grad,
+    norm_ref.rms_norm_input_grad,
+)
 _GRADS: tuple[Norm, ...] = (
     norm_ref.layer_norm_grad,
     norm_ref.layer_norm_with_stats_grad,
     norm_ref.rms_norm_grad,
+    *_INPUT_GRADS,
 )
 _CENTERED: tuple[Norm, ...] = (
     norm_ref.layer_norm,
     norm_ref.layer_norm_grad,
+    norm_ref.layer_norm_input_grad,
     norm_ref.layer_norm_with_stats,
     norm_ref.layer_norm_with_stats_grad,
+    norm_ref.layer_norm_with_stats_input_grad,
 )
 
 _KEEPING: tuple[Norm, ...] = (norm_ref.layer_norm_with_stats,)
-_FROM_KEPT: tuple[Norm, ...] = (norm_ref.layer_norm_with_stats_grad,)
+_FROM_KEPT: tuple[Norm, ...] = (
+    norm_ref.layer_norm_with_stats_grad,
+    norm_ref.layer_norm_with_stats_input_grad,
+)
 
 
 @triton.jit
@@ -142,17 +153,19 @@ def _norm_grad_chain(
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = _loaded(dy, x1, x2, x3, whole, where, mask, BEFORE, ROUND, WIDE)
         u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTERED, KEPT, WIDE)
-        dw += g * u
-        if CENTERED:
-            db += g
+        if sums is not None:
+            dw += g * u
+            if CENTERED:
+                db += g
         slope = slope_of(g, u, w, r, n, CENTERED)
         _stored(slope, dx, e1, e2, z1, z2, where, mask, AFTER, ROUND)
-    # This program's row of (programs, 2 or 1, n).
-    parts = 2 if CENTERED else 1
-    out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
-    tl.store(out, tl.sum(dw, 0), mask=at < n)
-    if CENTERED:
-        tl.store(out + n, tl.sum(db, 0), mask=at < n)
+    if sums is not None:
+        # This program's row of (programs, 2 or 1, n).
+        parts = 2 if CENTERED else 1
+        out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
+        tl.store(out, tl.sum(dw, 0), mask=at < n)
+        if CENTERED:
+            tl.store(out + n, tl.sum(db, 0), mask=at < n)
 
 
 def with_chains(chain: NormChain) -> Callable[..., tuple[Tensor, ...]]:
@@ -282,7 +295,9 @@ def _run_grad(
     whole, dx, results = _tensors(chain, found, x)
     t = SHARED_GRAD.of(x.dtype, rows, columns, 1)
     programs = programs_of(t)
-    sums = torch.empty((programs, 1 + centered, columns), dtype=wide, device=x.device)
+    sums = None
+    if chain.norm not in _INPUT_GRADS:
+        sums = torch.empty((programs, 1 + centered, columns), dtype=wide, device=x.device)
     _norm_grad_chain.launch(
         (programs,),
         (
@@ -298,10 +313,10 @@ def _run_grad(
         fused=False,
         resident=resident_of(t, wide),
     )  # fmt: skip
-    of_weight = reduce_dims(
-        sums, (0,), False, "sum", x.dtype if weight is None else weight.dtype, wide
-    )
-    others = [part.view(shape) for part in of_weight]
+    others: list[Tensor] = []
+    if sums is not None:
+        dtype = x.dtype if weight is None else weight.dtype
+        others = [part.view(shape) for part in reduce_dims(sums, (0,), False, "sum", dtype, wide)]
     return reference.arranged(chain, tuple(results), others, dx, whole)
 
 
@@ -339,10 +354,10 @@ def _forward(x: str, dtype: torch.dtype, centered: bool, low: bool, tile: tuple[
     )  # fmt: skip
 
 
-def _backward(centered: bool, tile: tuple[int, int]) -> Case:
+def _backward(centered: bool, tile: tuple[int, int], only_x: bool = False) -> Case:
     """The gradient of a norm, to which that of the residual is added, which is then cast."""
     x, kept = "*fp32", ("*fp32" if centered else None,) * 2
-    types = (x, *(None,) * 4, x, x, *kept, None, x, None, x, "*bf16", x)
+    types = (x, *(None,) * 4, x, x, *kept, None, x, None, x, "*bf16", None if only_x else x)
     after = _example(_SUM_AND_CAST, torch.float32)
     constants = (None, after, centered, True, centered, tl.float32, tl.float32, *tile)
     return Case(_norm_grad_chain, types, constants, tile[0] * tile[1] // 512, fused=False)
@@ -358,4 +373,5 @@ CASES = [
     _forward("*bf16", torch.bfloat16, False, False, (1, 4096)),
     _backward(False, (1, 4096)),
     _backward(True, (4, 1024)),
+    _backward(True, (4, 1024), only_x=True),
 ]

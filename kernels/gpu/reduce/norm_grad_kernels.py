@@ -96,16 +96,18 @@ def _norm_grad(
         u = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
         g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
         u, r = unit_of(u, mean, rstd, row, inside, mask, n, eps, CENTERED, KEPT, WIDE)
-        dw += g * u
-        if CENTERED:
-            db += g
+        if sums is not None:
+            dw += g * u
+            if CENTERED:
+                db += g
         tl.store(dx + where, slope_of(g, u, w, r, n, CENTERED).to(dx.dtype.element_ty), mask=mask)
-    # This program's row of (programs, 2 or 1, n).
-    parts = 2 if CENTERED else 1
-    out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
-    tl.store(out, tl.sum(dw, 0), mask=at < n)
-    if CENTERED:
-        tl.store(out + n, tl.sum(db, 0), mask=at < n)
+    if sums is not None:
+        # This program's row of (programs, 2 or 1, n).
+        parts = 2 if CENTERED else 1
+        out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
+        tl.store(out, tl.sum(dw, 0), mask=at < n)
+        if CENTERED:
+            tl.store(out + n, tl.sum(db, 0), mask=at < n)
 
 
 @Kernel
@@ -206,9 +208,9 @@ SHARED = Shared("norm_grad", _rule, whole=True)
 
 def _run(
     dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor | None,
-    shape: Shape, eps: float, centered: bool, config: Config | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, and of weight and bias as rows of one tensor."""
+    shape: Shape, eps: float, centered: bool, config: Config | None = None, only_x: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """The gradient of x, and unless `only_x` those of weight and bias."""
     x, dy = as_rows(x, len(shape)), as_rows(dy, len(shape))
     rows, n = x.shape
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -220,11 +222,13 @@ def _run(
         if rstd is None:
             mean, rstd = (torch.empty(rows, dtype=wide, device=x.device) for _ in range(2))
         assert rstd is not None
-        sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centered, kept))
+        sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centered, kept), only_x)
     else:
         t = SHARED.of(x.dtype, rows, n, 1, config)
         programs = programs_of(t)
-        sums = torch.empty((programs, 2 if centered else 1, n), dtype=wide, device=x.device)
+        sums = None
+        if not only_x:
+            sums = torch.empty((programs, 2 if centered else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
             (dy, x, w, mean, rstd, dx, sums, rows, n, eps),
@@ -233,13 +237,15 @@ def _run(
             fused=False,
             resident=resident_of(t, wide),
         )
-    return dx, reduce_dims(sums, (0,), False, "sum", of_weight, wide)
+    if sums is None:
+        return [dx]
+    return [dx, *reduce_dims(sums, (0,), False, "sum", of_weight, wide)]
 
 
 def _run_wide(
     dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor, dx: Tensor,
-    eps: float, form: tuple[bool, bool],
-) -> Tensor:  # fmt: skip
+    eps: float, form: tuple[bool, bool], only_x: bool,
+) -> Tensor | None:  # fmt: skip
     rows, n = x.shape
     wide = wide_of(x.dtype)
     _norm_grad_wide.launch(
@@ -248,6 +254,8 @@ def _run_wide(
         (*form, weight is not None, TRITON[wide], 4096),
         warps=8,
     )
+    if only_x:
+        return None
     t = tiles(1, rows, n)
     sums = torch.empty((t.splits, 2 if form[0] else 1, n), dtype=wide, device=x.device)
     _weight_grad.launch(
@@ -268,8 +276,8 @@ def layer_norm_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if x.numel() == 0:
         return torchs.layer_norm_grad(dy, x, weight, shape, eps)
-    dx, sums = _run(dy, x, weight, None, None, shape, eps, True)
-    return dx.view(x.shape), sums[0].view(shape), sums[1].view(shape)
+    dx, dw, db = _run(dy, x, weight, None, None, shape, eps, True)
+    return dx.view(x.shape), dw.view(shape), db.view(shape)
 
 
 def layer_norm_with_stats_grad(
@@ -278,8 +286,8 @@ def layer_norm_with_stats_grad(
     if x.numel() == 0:
         return torchs.layer_norm_with_stats_grad(dy, x, weight, mean, rstd, shape)
     statistics = mean.contiguous(), rstd.contiguous()
-    dx, sums = _run(dy, x, weight, *statistics, shape, 0.0, True)
-    return dx.view(x.shape), sums[0].view(shape), sums[1].view(shape)
+    dx, dw, db = _run(dy, x, weight, *statistics, shape, 0.0, True)
+    return dx.view(x.shape), dw.view(shape), db.view(shape)
 
 
 def rms_norm_grad(
@@ -287,8 +295,40 @@ def rms_norm_grad(
 ) -> tuple[Tensor, Tensor]:
     if x.numel() == 0:
         return torchs.rms_norm_grad(dy, x, weight, shape, eps)
-    dx, sums = _run(dy, x, weight, None, None, shape, eps, False)
-    return dx.view(x.shape), sums[0].view(shape)
+    dx, dw = _run(dy, x, weight, None, None, shape, eps, False)
+    return dx.view(x.shape), dw.view(shape)
+
+
+def _of_input(
+    dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor | None,
+    shape: Shape, eps: float, centered: bool,
+) -> Tensor:  # fmt: skip
+    return _run(dy, x, weight, mean, rstd, shape, eps, centered, only_x=True)[0].view(x.shape)
+
+
+def layer_norm_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: Shape, eps: float
+) -> Tensor:
+    if x.numel() == 0:
+        return torchs.layer_norm_input_grad(dy, x, weight, shape, eps)
+    return _of_input(dy, x, weight, None, None, shape, eps, True)
+
+
+def layer_norm_with_stats_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, shape: Shape
+) -> Tensor:
+    if x.numel() == 0:
+        return torchs.layer_norm_with_stats_input_grad(dy, x, weight, mean, rstd, shape)
+    statistics = mean.contiguous(), rstd.contiguous()
+    return _of_input(dy, x, weight, *statistics, shape, 0.0, True)
+
+
+def rms_norm_input_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: Shape, eps: float
+) -> Tensor:
+    if x.numel() == 0:
+        return torchs.rms_norm_input_grad(dy, x, weight, shape, eps)
+    return _of_input(dy, x, weight, None, None, shape, eps, False)
 
 
 def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
@@ -323,4 +363,11 @@ CASES += [
     Case(_norm_grad_wide, _WIDE, (centered, False, True, tl.float32, 4096), warps=8)
     for centered in (True, False)
 ]
+CASES += [
+    Case(
+        _norm_grad, (*_BF16, *(("*fp32",) * 2 if centered else (None, None)), "*bf16", None),
+        (centered, centered, True, tl.float32, 1, 4096), _warps(4096), fused=False,
+    )
+    for centered in (True, False)
+]  # fmt: skip
 CASES += [Case(_weight_grad, (*_BF16[:2], *("*fp32",) * 3), (True, tl.float32, 128, 32))]

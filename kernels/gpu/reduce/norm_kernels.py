@@ -22,8 +22,11 @@ from ..launch.jit_kernel import Kernel
 from .norm_grad_kernels import (
     SIZES,
     layer_norm_grad,
+    layer_norm_input_grad,
     layer_norm_with_stats_grad,
+    layer_norm_with_stats_input_grad,
     rms_norm_grad,
+    rms_norm_input_grad,
     squares_of,
 )
 from .reduction_tiles import TRITON, first_of, holding, wide_of
@@ -31,7 +34,14 @@ from .row_configs import Form, Shared, as_rows, dense_or_none
 from .variance_kernels import welford
 
 Shape = tuple[int, ...]
-__all__ = ["layer_norm_grad", "layer_norm_with_stats_grad", "rms_norm_grad"]
+__all__ = [
+    "layer_norm_grad",
+    "layer_norm_input_grad",
+    "layer_norm_with_stats_grad",
+    "layer_norm_with_stats_input_grad",
+    "rms_norm_grad",
+    "rms_norm_input_grad",
+]
 
 
 @triton.jit
