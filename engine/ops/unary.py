@@ -74,7 +74,8 @@ atanh = _smooth(torch.atanh, lambda x: 1 / (1 - x * x))
 
 def _sinc_slope(x: Tensor) -> Tensor:
     angle = x * math.pi
-    return or_zero(x, (angle * cos(angle) - sin(angle)) / (x * angle))
+    square_of_x = x * angle  # 0 for small numbers, too
+    return or_zero(square_of_x, (angle * cos(angle) - sin(angle)) / square_of_x)
 
 
 @elementwise(torch.sinc, out=True, gradient=lambda dy, input: mul(dy, conj_of(_sinc_slope(input))))

@@ -19,7 +19,7 @@ from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
-from .arithmetic import div, mul, sub
+from .arithmetic import add, div, mul, sub
 from .cast import narrowed, widened
 from .compare import eq
 from .pointwise import Elementwise
@@ -74,7 +74,8 @@ class Variance(Reduction):
         center = without_partials(mean(frozen(wide), dim, True))
         y = variance_around(wide, center, dim, correction, keepdim)
         if not _freedom(x.meta, dim, correction):
-            y = div(without_partials(y), 0.0)
+            y = without_partials(y)
+            y = add(y, div(frozen(y), 0.0))  # whose gradient is in that of variance_around
         return narrowed(_root(y) if self.is_root else y, x.dtype)
 
     def vjp(
@@ -93,10 +94,11 @@ def _freedom(x: Meta, dim: Dims, correction: float) -> float:
 def _variance_slope(dy: Tensor, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     freedom = _freedom(x.meta, dim, correction)
     apart = sub(x, without_partials(mean(x, dim, True)))
-    if not freedom:  # as in torch, which does not look at the sign
+    if not freedom and (dim is None or not x.ndim):  # as in torch, which does not look at the sign
         slope = where(eq(apart, 0), math.nan, where(isnan(apart), apart, math.inf))
         return mul(spread(dy, x.shape, dim, keepdim), slope)
-    share = div(mul(dy, 2), freedom)
+    # Over dims it may be negative, as in torch.
+    share = div(mul(dy, 2), freedom or float(count_along(x.meta, dim) - correction))
     return mul(spread(share, x.shape, dim, keepdim), apart)
 
 
