@@ -16,7 +16,7 @@ from ..op import Arg, Attributes, Gradients, Kernel, Needs, NoAttributes
 from ..tensor import Tensor
 from .activation import sigmoid, softplus
 from .arithmetic import add, div, mul, neg, sub
-from .cast import narrowed, widened
+from .cast import cast, narrowed, widened
 from .cross_entropy import check_reduction
 from .dims import expand
 from .pointwise import Elementwise, Entry
@@ -277,6 +277,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
-    a, b = (div(x, at_least(vector_norm(x, 2, dim, True), eps)) for x in map(widened, (x1, x2)))
-    y = without_partials(sum(mul(a, b), dim))
-    return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
+    dtype, shape = torch.promote_types(x1.dtype, x2.dtype), x1.shape
+    if x2.shape != shape:  # the length of what is repeated is that of the repetition
+        shape = torch.broadcast_shapes(x1.shape, x2.shape)
+        x1, x2 = (x if x.shape == shape else expand(x, shape) for x in (x1, x2))
+    wide = [widened(x if x.dtype is dtype else cast(x, dtype)) for x in (x1, x2)]
+    a, b = (div(x, at_least(vector_norm(x, 2, dim, True), eps)) for x in wide)
+    return narrowed(without_partials(sum(mul(a, b), dim)), dtype)

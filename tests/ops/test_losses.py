@@ -150,6 +150,20 @@ def test_cosines_of_vectors_shorter_than_eps(eps, scale, layout, world):
     assert_two_gradients(loss, values, layout)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float64])
+def test_cosines_of_two_dtypes(dtype):
+    a, b = torch.randn(3, 4), torch.tensor([[1, 0, 3, 2]]).to(dtype)
+    made = flow.nn.functional.cosine_similarity(make_local(a), make_local(b), dim=-1)
+    wanted = F.cosine_similarity(a, b, dim=-1)  # which takes the length in float16
+    torch.testing.assert_close(value_of(made), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1,), (3, 1), ()])
+def test_cosines_of_what_is_repeated(shape, world):
+    values = [torch.randn(3, 4), torch.rand(shape) + 1]
+    assert_two_gradients(lambda space, a, b: space.cosine_similarity(a, b, dim=-1), values, "(B)")
+
+
 def test_the_gradient_of_a_variance_below_eps(world):
     values = [torch.tensor([[1.0, 2.0, 3.0]]), torch.zeros(1, 3), torch.tensor([[0.0, 1e-8, 4.0]])]
     assert_two_gradients(lambda space, *args: space.gaussian_nll_loss(*args), values, "(B)")
