@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from ...kernels import pointwise_ref as kernels
+from ..argument_types import NumberLike
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_as, register_function
@@ -153,3 +154,9 @@ def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) ->
     no kernel: tensors are dense).
     """
     return _clone(input)
+
+
+def factor_of(value: NumberLike, *tensors: Tensor) -> NumberLike:
+    """The factor of a product that is added, which torch makes an integer beside integers only."""
+    inexact = any(x.dtype.is_floating_point or x.dtype.is_complex for x in tensors)
+    return int(value) if isinstance(value, float) and not inexact else value

@@ -13,7 +13,7 @@ from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_
 from ...kernels.common_shapes import broadcast_shapes
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.pointwise_ref import cast as cast_kernel
-from ..argument_types import Number
+from ..argument_types import NumberLike
 from ..cached_cast import is_cached_cast, wider_dtype
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta, Shape
@@ -25,7 +25,7 @@ from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .arithmetic import add, mul
-from .cast import CastAttributes, cast, is_half
+from .cast import CastAttributes, cast, factor_of, is_half
 from .dims import expand, squeeze, unsqueeze
 from .pointwise import Entry, conj_of
 from .reduce import sum, sum_to
@@ -426,7 +426,7 @@ def baddbmm(
     return added(input, bmm(batch1, batch2), beta, alpha)
 
 
-def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+def added(input: Tensor, product: Tensor, beta: NumberLike, alpha: NumberLike) -> Tensor:
     """`beta * input + alpha * product`, in the product's shape, and in its dtype if that is half.
 
     Then mixed precision made the product so, and the sum is to be like it.
@@ -438,6 +438,7 @@ def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor
         )
     if is_half(product.dtype):
         input = cast(input, product.dtype)
+    alpha, beta = (factor_of(factor, input, product) for factor in (alpha, beta))
     if alpha != 1:
         product = mul(product, alpha)
     if beta == 0:  # torch then ignores the input, NaN included

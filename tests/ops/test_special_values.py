@@ -164,3 +164,15 @@ def test_a_variance_without_degrees_of_freedom(name, correction, values):
     x = make_local(a.detach()).requires_grad_()
     getattr(names, name)(x, correction=correction).backward()
     assert_same(value_of(x.grad), a.grad)
+
+
+@pytest.mark.parametrize("name", ["addmm", "addcmul", "addbmm", "addmv"])
+def test_float_factors_of_integers_are_whole(name):
+    """As in torch, which gives integers."""
+    shapes = {"addbmm": ((2, 2), (1, 2, 2), (1, 2, 2)), "addmv": ((2,), (2, 2), (2,))}
+    values = [torch.ones(shape, dtype=torch.int64) * 3 for shape in shapes.get(name, ((2, 2),) * 3)]
+    factors = {"value": 2.5} if name == "addcmul" else {"alpha": 2.5, "beta": 3.9}
+    wanted = getattr(torch, name)(*values, **factors)
+    made = getattr(flow, name)(*map(flow.from_torch, values), **factors).to_torch()
+    assert made.dtype is wanted.dtype
+    assert torch.equal(made, wanted)
