@@ -16,7 +16,7 @@ from . import comm
 from .distributed.world import world
 from .engine.tensor import Tensor, tensor_ops
 from .errors import OnefoldTypeError, OnefoldValueError
-from .process_groups import GroupMember, ProcessGroup
+from .process_groups import GroupMember, ProcessGroup, get_global_rank
 
 Group: TypeAlias = ProcessGroup | None
 
@@ -90,7 +90,15 @@ def rank_of(given: int | None, in_group: int | None, group: Group, name: str) ->
     if in_group is None:
         assert given is not None
         return given
-    return members(group)[in_group]
+    members(group)  # which refuses what is no group
+    return get_global_rank(group or GroupMember.WORLD, in_group)
+
+
+def root_of(given: int | None, in_group: int | None, group: Group, name: str) -> int:
+    """The same, or the group's first rank if neither is given."""
+    if given is None and in_group is None:
+        return members(group)[0]
+    return rank_of(given, in_group, group, name)
 
 
 def _run(
@@ -122,8 +130,11 @@ def reduce(
     group_dst: int | None = None,
 ) -> Work | None:
     """Write the combination of the ranks' tensors into that of rank `dst`."""
-    there = rank_of(dst, group_dst, group, "dst")
-    return _run(group, async_op, lambda ranks: comm.reduce(tensor, there, _op(op), ranks), [tensor])
+
+    def call(ranks: tuple[int, ...]) -> None:
+        comm.reduce(tensor, rank_of(dst, group_dst, group, "dst"), _op(op), ranks)
+
+    return _run(group, async_op, call, [tensor])
 
 
 def broadcast(
@@ -134,8 +145,11 @@ def broadcast(
     group_src: int | None = None,
 ) -> Work | None:
     """Write rank `src`'s tensor into those of the others."""
-    there = rank_of(src, group_src, group, "src")
-    return _run(group, async_op, lambda ranks: comm.broadcast(tensor, there, ranks), [tensor])
+
+    def call(ranks: tuple[int, ...]) -> None:
+        comm.broadcast(tensor, rank_of(src, group_src, group, "src"), ranks)
+
+    return _run(group, async_op, call, [tensor])
 
 
 def all_gather(
@@ -168,13 +182,11 @@ def gather(
     group_dst: int | None = None,
 ) -> Work | None:
     """Write the ranks' tensors into rank `dst`'s `gather_list`; by default the first rank's."""
-    there = _or_first(dst, group_dst, group, "dst")
-    return _run(
-        group,
-        async_op,
-        lambda ranks: comm.gather(tensor, gather_list, there, ranks),
-        gather_list or (),
-    )
+
+    def call(ranks: tuple[int, ...]) -> None:
+        comm.gather(tensor, gather_list, root_of(dst, group_dst, group, "dst"), ranks)
+
+    return _run(group, async_op, call, gather_list or ())
 
 
 def scatter(
@@ -186,16 +198,11 @@ def scatter(
     group_src: int | None = None,
 ) -> Work | None:
     """Write the i-th tensor of rank `src`'s list into the i-th rank's `tensor`."""
-    there = _or_first(src, group_src, group, "src")
-    return _run(
-        group, async_op, lambda ranks: comm.scatter(tensor, scatter_list, there, ranks), [tensor]
-    )
 
+    def call(ranks: tuple[int, ...]) -> None:
+        comm.scatter(tensor, scatter_list, root_of(src, group_src, group, "src"), ranks)
 
-def _or_first(given: int | None, in_group: int | None, group: Group, name: str) -> int:
-    if given is None and in_group is None:
-        return 0 if group is None else members(group)[0]
-    return rank_of(given, in_group, group, name)
+    return _run(group, async_op, call, [tensor])
 
 
 def reduce_scatter(

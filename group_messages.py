@@ -14,7 +14,7 @@ from .engine.grad_mode import no_grad
 from .engine.tensor import Tensor
 from .engine.values import from_torch
 from .errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from .group_collectives import Group, Work, members, rank_of
+from .group_collectives import Group, Work, members, rank_of, root_of
 
 
 def isend(
@@ -138,6 +138,14 @@ def _from(value: object, src: int, ranks: tuple[int, ...]) -> Any:
     return _objects(value if mine else None, ranks)[ranks.index(src)]
 
 
+def _root(given: int | None, in_group: int | None, group: Group, name: str) -> int:
+    """The rank that sends or receives all objects, which must be one of the group."""
+    found = root_of(given, in_group, group, name)
+    if found not in members(group):
+        raise OnefoldValueError(f"{name} is rank {found}, but the group has {list(members(group))}")
+    return found
+
+
 def all_gather_object(object_list: list[Any], obj: object, group: Group = None) -> None:
     """Put the ranks' objects into `object_list`.
 
@@ -159,8 +167,7 @@ def gather_object(
     ranks = members(group)
     if (world().rank or 0) not in ranks:
         return
-    default = dst is None and group_dst is None
-    there = ranks[0] if default else rank_of(dst, group_dst, group, "dst")
+    there = _root(dst, group_dst, group, "dst")
     found = _objects(obj, ranks)
     if (world().rank or 0) == there:
         if object_gather_list is None:
@@ -178,8 +185,7 @@ def broadcast_object_list(
     """Put the objects of rank `src`'s list into those of the others."""
     ranks = members(group)
     if (world().rank or 0) in ranks:
-        default = src is None and group_src is None
-        there = ranks[0] if default else rank_of(src, group_src, group, "src")
+        there = _root(src, group_src, group, "src")
         object_list[:] = _from(list(object_list), there, ranks)
 
 
@@ -194,8 +200,7 @@ def scatter_object_list(
     ranks = members(group)
     if (world().rank or 0) not in ranks:
         return
-    default = src is None and group_src is None
-    there = ranks[0] if default else rank_of(src, group_src, group, "src")
+    there = _root(src, group_src, group, "src")
     given = _from(list(scatter_object_input_list or ()), there, ranks)
     if len(given) != len(ranks):
         raise OnefoldValueError(

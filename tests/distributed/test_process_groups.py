@@ -241,11 +241,28 @@ def test_a_start_that_failed_can_be_repeated(monkeypatch):
         dist.destroy_process_group()
 
 
+def test_a_rank_that_is_not_in_the_group():
+    x = flow.zeros(3)
+    for call in (
+        lambda: dist.broadcast(x, group_src=3),
+        lambda: dist.broadcast(x, group_src=-1),
+        lambda: dist.broadcast_object_list([1], src=3),
+        lambda: dist.scatter_object_list([1], [1], src=3),
+        lambda: dist.gather_object(1, [0], dst=3),
+    ):
+        with pytest.raises(OnefoldValueError, match=r"group (rank -?\d is not part of|has)"):
+            call()
+
+
 def test_ranks_outside_of_a_group_do_nothing():
     x = flow.zeros(3)
     other = dist.GroupMember.NON_GROUP_MEMBER
     assert dist.all_to_all_single(x, flow.ones(3), group=other) is None
     assert dist.all_reduce(x, group=other) is None
+    assert dist.broadcast(x, group=other, group_src=0) is None
+    assert dist.reduce(x, group=other, group_dst=0) is None
+    assert dist.gather(x, group=other) is None
+    assert dist.scatter(x, group=other, group_src=0) is None
     assert x.tolist() == [0, 0, 0]
     assert run_ranks(2, lambda: dist.monitored_barrier(dist.new_group([0]))) == [None, None]
 
