@@ -7,11 +7,20 @@ long as they are the same.
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +31,58 @@ from ..engine.tensor import Tensor
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
-_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_SEQUENCES = (list, tuple, set, frozenset, deque)
+_WRAPPED = (UserDict, ChainMap, MappingProxyType)
+_CONTAINERS = (*_SEQUENCES, dict, *_WRAPPED, UserList)
 _ARRAYS = (np.ndarray, torch.Tensor, bytearray)  # whose elements are read as numbers
 _HELD = (Tensor, *_CONTAINERS, *_ARRAYS)
 _READ = 1 << 16  # bytes of an array that are compared in each call; a larger one is not
 _MISSING = object()
 # Names in code that reads attributes whose names are not in the code.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
+_IMPLIED = ("__call__", "__getitem__", "__getattr__")  # methods that code calls without their names
+# The tables of modules, which are compared for themselves (`nn.graph_structure.Tables`).
+_TABLES = frozenset(
+    """
+    _parameters _buffers _modules _forward_pre_hooks _forward_hooks _backward_pre_hooks
+    _backward_hooks
+    """.split()
+)
+
+
+class _Owner(NamedTuple):
+    """The attributes of an object or a class."""
+
+    table: Mapping[str, object]
+    before: Mapping[str, object]  # as they were before the capture
+    guarded: set[str]
+
+
+class _Slots(Mapping[str, object]):
+    """The attributes of an object that are in slots."""
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+        found = [_slots_in(kind) for kind in type(of).__mro__ if not _is_fixed(kind.__module__)]
+        self._names = [name for names in found for name in names if hasattr(of, name)]
+
+    def __getitem__(self, name: str) -> object:
+        try:
+            return getattr(self._of, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _slots_in(kind: type) -> list[str]:
+    names = vars(kind).get("__slots__", ())
+    listed = [names] if isinstance(names, str) else [*names]
+    return [name for name in listed if not name.startswith("__")]
 
 
 class Guards:
@@ -42,8 +96,10 @@ class Guards:
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
         self._released: list[_Released] = []
-        self._left: list[object] = []  # attributes to follow
-        self._follows = False
+        self._owners: list[_Owner] = []
+        self._kinds: list[type] = []  # the classes of objects
+        self._left: list[object] = []  # what is still to be followed
+        self._kept: dict[int, object] = {}  # by id: the objects and classes of `_owners`
         self._seen: dict[int, object] = {}  # by id, which stays theirs since they are kept alive
 
     def add(self, value: object) -> None:
@@ -64,6 +120,7 @@ class Guards:
             self._items.append((value, tuple(_items(value))))
         else:
             self.objects.append(value)
+            self._left.append(value)
 
     def _add_all(self, values: Iterable[object]) -> None:
         for value in values:
@@ -90,14 +147,19 @@ class Guards:
 
     def _add_members(self, owner: ModuleType | type, names: set[str]) -> None:
         """What a user's module or class has under these names."""
+        if isinstance(owner, type):
+            self._left.append(owner)
+            return
         for table in _tables(owner):
             for name in sorted(names & table.keys()):
                 value = table[name]
                 if isinstance(value, (*_PLAIN, *_HELD)):
                     self._names.append((table, name, value))
                     self.add(value)
-                elif isinstance(value, FunctionType) and isinstance(owner, ModuleType):
+                elif isinstance(value, FunctionType):
                     self.add(value)
+                elif isinstance(value, type):
+                    self._left.append(value)
 
     def add_method(self, kind: type, name: str = "forward") -> None:
         """Follow a method of a class, and those that it calls by name."""
@@ -116,47 +178,90 @@ class Guards:
                 left += sorted(names)
                 self.add(found)
 
-    def add_attributes(
-        self, attributes: Mapping[str, object], before: Mapping[str, object]
-    ) -> None:
-        """Guard the attributes of an object whose names occur in the code that was added."""
-        every = not self._words.isdisjoint(_DYNAMIC)
-        for name, value in before.items():
-            if not name.startswith("_") and (every or name in self._words):
-                self._names.append((attributes, name, value))
-                if name in self._words:
-                    self._add_held(value)
+    def add_object(self, value: object, before: Mapping[str, object] | None = None) -> None:
+        """Guard the attributes of an object, and of its class, that the code reads by name.
 
-    def add_class(self, kind: type) -> None:
-        """The numbers, tensors and containers that are attributes of an object's class."""
+        `before` are those that it had before the capture; None: those that it has now.
+        """
+        if id(value) in self._kept:
+            return
+        self._kept[id(value)] = value
+        table = getattr(value, "__dict__", None)
+        if isinstance(table, dict):
+            self._owners.append(_Owner(table, dict(table) if before is None else before, set()))
+        slots = _Slots(value)
+        if len(slots):
+            self._owners.append(_Owner(slots, dict(slots), set()))
+        self._add_class(type(value))
+
+    def _add_class(self, kind: type) -> None:
+        """The numbers, tensors and containers that are attributes of a class, and its methods."""
+        if id(kind) in self._kept:
+            return
+        self._kept[id(kind)] = kind
         for table in _tables(kind):
             found = {name: x for name, x in table.items() if isinstance(x, (*_PLAIN, *_HELD))}
-            self.add_attributes(table, found)
+            self._owners.append(_Owner(table, found, set()))
+        if not _is_fixed(kind.__module__):
+            self._kinds.append(kind)
 
-    def _add_held(self, value: object) -> None:
-        """Follow an attribute that is a container or an object, as it is after the capture."""
-        self._left.append(value)
-        if self._follows:
-            return  # the outermost call does: objects may be a long chain
-        self._follows = True
-        while self._left:
-            self._follow(self._left.pop())
-        self._follows = False
+    def settle(self) -> None:
+        """Guard what is read by the names that were found, and follow it, until nothing is new."""
+        words, looked = 0, 0
+        while True:
+            if len(self._words) > words:
+                words, looked = len(self._words), 0  # at all of them again
+            while self._left:
+                self._follow(self._left.pop())
+            if looked < len(self._owners):
+                self._look_at(self._owners[looked])
+                looked += 1
+                continue
+            for kind in [*self._kinds]:
+                self._add_methods(kind)
+            if len(self._words) == words and not self._left and looked == len(self._owners):
+                return
+
+    def _look_at(self, owner: _Owner) -> None:
+        """Guard the attributes of an object whose names occur in the code that was added."""
+        every = not self._words.isdisjoint(_DYNAMIC)
+        for name, value in owner.before.items():
+            called = name in self._words
+            if name in owner.guarded or name in _TABLES:
+                continue
+            if called or (every and not name.startswith("_")):
+                owner.guarded.add(name)
+                self._names.append((owner.table, name, value))
+                if called:
+                    self._left.append(value)
+
+    def _add_methods(self, kind: type) -> None:
+        """Follow the methods and properties of an object that the code may call."""
+        layer = hasattr(kind, "forward")  # whose methods are followed from there
+        for name in sorted(self._words & set(dir(kind))):
+            if not layer or isinstance(getattr(kind, name, None), property):
+                self.add_method(kind, name)
+        if not layer:
+            for name in _IMPLIED:
+                self.add_method(kind, name)
 
     def _follow(self, value: object) -> None:
-        if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
+        """Follow an attribute, as it is after the capture."""
+        if isinstance(value, type):
+            if not _is_fixed(value.__module__):
+                self._add_class(value)
+        elif isinstance(value, (*_PLAIN, *_FIXED, Tensor)):
             return
-        if isinstance(value, (*_CONTAINERS, *_ARRAYS)):
-            self._seen[id(value)] = value
-            items = tuple(_items(value))
-            self._items.append((value, items))
-            for item in items:
-                self._add_held(item)
-        elif not callable(value) and not _is_package(type(value).__module__):
-            self._seen[id(value)] = value
-            attributes = getattr(value, "__dict__", {})
-            self.add_attributes(attributes, dict(attributes))
-            self.add_class(type(value))
+        elif isinstance(value, (FunctionType, MethodType, partial)):
+            self.add(value)
+        elif isinstance(value, (*_CONTAINERS, *_ARRAYS)):
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value
+                items = tuple(_items(value))
+                self._items.append((value, items))
+                self._left += items
+        elif not _is_package(type(value).__module__):
+            self.add_object(value)
 
     def tensors_by_name(self) -> list[Tensor]:
         """The tensors that names refer to."""
@@ -186,6 +291,7 @@ class Guards:
 
     def drop_changed(self) -> None:
         """Drop the guards of what has changed since: the captured function itself changed it."""
+        self.settle()
         self._names = [each for each in self._names if _same(each[0].get(each[1]), each[2])]
         self._cells = [each for each in self._cells if _same(_content(each[0]), each[1])]
         self._items = [each for each in self._items if _all_same(*each)]
@@ -246,11 +352,11 @@ def _content(cell: CellType) -> object:
 
 def _items(container: object) -> Iterator[object]:
     """What must stay the same in a container or an array."""
-    if isinstance(container, dict):
+    if isinstance(container, _SEQUENCES):
+        yield from container
+    elif isinstance(container, dict):
         for pair in container.items():
             yield from pair
-    elif isinstance(container, _CONTAINERS):
-        yield from container
     elif isinstance(container, torch.Tensor):
         yield None if container.is_inference() else container._version
     elif isinstance(container, np.ndarray):
@@ -258,6 +364,10 @@ def _items(container: object) -> Iterator[object]:
         yield container.tobytes() if container.nbytes <= _READ else None
     elif isinstance(container, bytearray):
         yield bytes(container)
+    elif isinstance(container, _WRAPPED):
+        yield from _items(dict(container))
+    elif isinstance(container, UserList):
+        yield from container
 
 
 def _same(now: object, before: object) -> bool:

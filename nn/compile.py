@@ -167,8 +167,7 @@ class Compiled:
         for module, _ in compiled.modules:
             guards.add_method(type(module))
         for each, before in [*objects, *compiled.modules]:
-            guards.add_attributes(vars(each), before)
-            guards.add_class(type(each))
+            guards.add_object(each, before)
         guards.drop_changed()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, guards, [*tops, *called])

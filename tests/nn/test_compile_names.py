@@ -1,7 +1,8 @@
 """What a compiled function finds behind names: changes between calls count as in eager mode."""
 
 import sys
-from collections import deque
+from collections import UserDict, deque
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -110,6 +111,85 @@ def test_containers_and_arrays_that_change_in_place(kind, where, world):
     assert function(x).tolist() != before
     for _ in range(2):
         assert compiled(x).tolist() == function(x).tolist()
+
+
+class Scale:
+    """An object that is called, with an attribute behind a property."""
+
+    base = 1.0
+
+    def __init__(self):
+        self._factor = 1.0
+
+    @property
+    def factor(self):
+        return self._factor
+
+    @classmethod
+    def common(cls):
+        return cls.base
+
+    def __call__(self, x):
+        return x * self.factor * self.common()
+
+
+@dataclass(slots=True)
+class Slotted:
+    shift: float = 0.0
+
+
+class Reading(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self._gain = 1.0
+        self.scale = Scale()
+        self.slotted = Slotted()
+        self.table = UserDict(shift=0.0)
+        self.list = [Slotted()]
+        self.number = 2.0
+        self.function = self.added
+
+    def added(self, x):
+        return x + self.number
+
+    def forward(self, x):
+        y = self.scale(x * self._gain) + self.slotted.shift + self.table["shift"]
+        return self.function(y) + self.list[0].shift
+
+
+READ = {
+    "a private attribute": lambda net: setattr(net, "_gain", 3.0),
+    "behind a property": lambda net: setattr(net.scale, "_factor", 3.0),
+    "of the class of an object": lambda net: setattr(Scale, "base", Scale.base + 1),
+    "in slots": lambda net: setattr(net.slotted, "shift", 3.0),
+    "in slots of an item": lambda net: setattr(net.list[0], "shift", 3.0),
+    "in a wrapped dict": lambda net: net.table.update(shift=3.0),
+    "by a method that is an attribute": lambda net: setattr(net, "number", 3.0),
+}
+
+
+@pytest.mark.parametrize("change", READ)
+@pytest.mark.parametrize("of_module", [True, False])
+def test_attributes_behind_objects(change, of_module, world):
+    net = Reading()
+    function = net if of_module else (lambda x: net(x) * 2)
+    compiled = flow.compile(function)
+    x = flow.ones(3)
+    before = function(x).tolist()
+    assert compiled(x).tolist() == before
+    READ[change](net)
+    assert function(x).tolist() != before
+    for _ in range(2):
+        assert compiled(x).tolist() == function(x).tolist()
+
+
+def test_an_object_of_a_global_name(world):
+    scale = Scale()
+    compiled = flow.compile(lambda x: scale(x))  # noqa: PLW0108 (which finds it in a cell)
+    x = flow.ones(3)
+    assert compiled(x).tolist() == scale(x).tolist()
+    scale._factor = 4.0
+    assert compiled(x).tolist() == scale(x).tolist()
 
 
 def test_what_is_not_read_may_change(world):
