@@ -136,6 +136,9 @@ def pad(
             f"{mode!r} pads the last 1, 2 or 3 dims of a tensor with one or two dims more, but got "
             f"{input.ndim} dims and {len(pad)} pads"
         )
+    if mode == "circular" and min(pad, default=0) < 0:  # what is cut off does not come back
+        input = _pad_constant(input, tuple([(min(a, 0), min(b, 0)) for a, b in pads]), 0)
+        pads = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
     for size, (before, after) in zip(input.shape, pads, strict=True):
         _check_own(size, before, after, mode)
     return _pad_from_input(input, pads, mode)

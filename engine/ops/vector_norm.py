@@ -20,6 +20,7 @@ from ..tensor import Tensor
 from .arithmetic import div, div_by_count, mul
 from .cast import cast, is_half, narrowed, widened
 from .compare import eq
+from .data_movement import wrap_all
 from .elementwise import with_settings
 from .elementwise_nary import pow
 from .like import constant_like
@@ -139,6 +140,8 @@ def vector_norm(
     if out is not None:
         return give_to(out, vector_norm(input, ord, dim, keepdim, dtype=dtype or out.dtype))
     x = input if dtype is None else cast(input, dtype)
+    if dim is not None and not x.meta.numel:  # torch's shape function takes no dim from the end
+        dim = wrap_all(dim, x.ndim)
     return _vector_norm(x, ord, hashable(dim), keepdim)
 
 

@@ -153,6 +153,31 @@ def test_dropout_of_channels_without_elements(name, shape, make):
     )
 
 
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("pads", [(1, -1), (-1, 1), (-1, 2), (2, -1), (-1, -1), (1, 1, -1, 1)])
+def test_circular_padding_that_cuts_off(pads, make):
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    x = x if len(pads) == 2 else x[None]
+    assert_as_torch(
+        lambda x: torch.nn.functional.pad(x, pads, "circular"),
+        lambda x: flow.nn.functional.pad(x, pads, "circular"),
+        x,
+        make=make,
+    )
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("ord", [float("inf"), -float("inf"), 2.0])
+@pytest.mark.parametrize("dim", [-1, -2, (-1,), (-1, -2), 0, 1])
+def test_vector_norms_without_elements(dim, ord, make):
+    assert_as_torch(
+        lambda x: torch.linalg.vector_norm(x, ord, dim),
+        lambda x: flow.linalg.vector_norm(x, ord, dim),
+        torch.zeros(0, 3),
+        make=make,
+    )
+
+
 SCALED = [torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
 
 
