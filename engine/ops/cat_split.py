@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -323,12 +323,13 @@ class Unbind(DataMovement):
         return set_slice(x, value, one_dim(x.ndim, attrs.dim, index))
 
 
-@lru_cache(maxsize=256)
+# An op is kept for good: the dispatcher has it in its tables, and another would be added to them.
+@cache
 def _split_op(count: int, multiple_views: bool) -> Callable[..., tuple[Tensor, ...]]:
     return several(Split(count, multiple_views))
 
 
-@lru_cache(maxsize=256)
+@cache
 def _unbind_op(count: int) -> Callable[..., tuple[Tensor, ...]]:
     return several(Unbind(count))
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 import onefold as flow
 from onefold import profiler
+from onefold.engine import dispatch_plan
 from onefold.engine.boxing import plan as boxing_plan
 from onefold.engine.dispatch_plan import clear_plans, ops
 from onefold.engine.dispatcher import unary
@@ -242,3 +243,16 @@ def test_equal_attributes_of_other_types_do_not_share_a_function(world):
             expected = torch.clamp(x, *numbers)
             assert made.dtype == expected.dtype
             assert repr(made.tolist()) == repr(expected.tolist())
+
+
+def test_parts_of_many_lengths_need_no_more_ops_the_second_time():
+    def parts():
+        for length in range(2, 300):
+            x[:length].unbind(0)
+            x[:length].chunk(length, 0)
+
+    x = flow.ones(300)
+    parts()
+    before = len(dispatch_plan._tables)
+    parts()
+    assert len(dispatch_plan._tables) == before
