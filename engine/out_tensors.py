@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, warn
+from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, warn
 from . import interpreter
 from .inplace import copy_
 from .names import names, register_function
@@ -59,7 +59,12 @@ def give_to(out: object, result: R) -> R:
 
 
 def _check(x: Tensor, y: Tensor) -> None:
-    """Raise OnefoldRuntimeError unless `x` may take the value of `y`."""
+    """Raise OnefoldRuntimeError or MixedTensorsError unless `x` may take the value of `y`."""
+    if x.is_global != y.is_global:
+        raise MixedTensorsError(
+            f"out= must be local or global as the result is: out is {x.meta!r}, the result "
+            f"{y.meta!r}; convert the result with to_global or to_local"
+        )
     if interpreter.is_grad_enabled() and (x.requires_grad or y.requires_grad):
         raise OnefoldRuntimeError(
             "functions with out=... arguments don't support automatic differentiation, but one "

@@ -11,7 +11,7 @@ import torch
 import onefold as flow
 from onefold.engine.names import find_name
 from onefold.engine.sbp import parse
-from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
+from onefold.errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError
 from onefold.testing.samples import flat
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
@@ -164,3 +164,12 @@ def test_out_in_a_graph(world):
 
     graph = flow.nn.Graph.trace(step)
     assert graph(flow.ones(3)).tolist() == [4.0] * 3
+
+
+@pytest.mark.parametrize("size", [0, 2, 4])
+def test_a_local_tensor_for_a_global_result_stays_as_it_was(size):
+    x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+    local = flow.arange(size).float()
+    with pytest.raises(MixedTensorsError, match="out= must be local or global"):
+        flow.add(x, x, out=local)
+    assert local.tolist() == list(range(size))
