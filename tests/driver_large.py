@@ -45,6 +45,10 @@ def convolution(x, groups=1, kernel=3, outs=64, **options):
     )(x, weight, groups=groups, **options)  # fmt: skip
 
 
+def channels_last():
+    return new(1024, 224, 224, 64).permute(0, 3, 1, 2)
+
+
 def normalized(x):
     running = flow.zeros(64), flow.ones(64)
     return F.batch_norm(x, *running, new(64), new(64), training=True)
@@ -87,8 +91,9 @@ OPS = {
     "layer_norm": lambda: F.layer_norm(new(TOKENS, WIDTH), (WIDTH,), new(WIDTH), new(WIDTH)),
     "rms_norm": lambda: F.rms_norm(new(TOKENS, WIDTH), (WIDTH,), new(WIDTH)),
     "group_norm": lambda: F.group_norm(images(), 8, new(64), new(64)),
+    "group_norm, channels last": lambda: F.group_norm(channels_last(), 8, new(64), new(64)),
     "batch_norm": lambda: normalized(images()),
-    "batch_norm, channels last": lambda: normalized(new(1024, 224, 224, 64).permute(0, 3, 1, 2)),
+    "batch_norm, channels last": lambda: normalized(channels_last()),
     "cross_entropy": lambda: F.cross_entropy(matrix(), numbers(ROWS)),
     "cross_entropy in float32": lambda: F.cross_entropy(matrix(dtype=flow.float32), numbers(ROWS)),
     "linear_cross_entropy": lambda: F.linear_cross_entropy(

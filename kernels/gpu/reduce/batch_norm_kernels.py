@@ -339,6 +339,7 @@ def joined_moments(
         (cdiv(kept, block),),
         (parts, mean, rstd, *running, *numbers),
         (TRITON[wide], block, across, min(power_of_2(copies), 64)),
+        8 if wide is torch.float64 else 4,  # of which three tiles take twice the registers
     )
     return mean, rstd
 
