@@ -44,6 +44,8 @@ PATHS: Mapping[str, str] = {
             "distributed._tensor": "parallel.mesh_tensors",
             "distributed.device_mesh": "parallel.device_mesh",
             "distributed.fsdp": "parallel.fsdp",
+            "distributed.nn": "differentiable_collectives",
+            "distributed.nn.functional": "differentiable_collectives",
             "distributed.tensor": "parallel.mesh_tensors",
             "nn.attention": "nn.attention_backends",
             "nn.attention.flex_attention": "nn.flex_attention",

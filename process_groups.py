@@ -287,6 +287,52 @@ def new_group(
     return made if made.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
 
 
+def new_subgroups(
+    group_size: int | None = None,
+    group: ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: object = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
+    """Groups of `group_size` neighboring ranks: that of this rank, and all of them.
+
+    The size is the number of CUDA devices if it is not given. Raises OnefoldValueError where it
+    does not divide the number of ranks of `group`.
+    """
+    ranks = get_process_group_ranks(group)
+    size = torch.cuda.device_count() if group_size is None else group_size
+    if size <= 0 or len(ranks) % size:
+        raise OnefoldValueError(
+            f"new_subgroups: group_size must be positive and divide the {len(ranks)} ranks, but "
+            f"got {size}"
+        )
+    parts = [ranks[at : at + size] for at in range(0, len(ranks), size)]
+    return new_subgroups_by_enumeration(parts, group_desc=group_desc)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: object = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
+    """Groups of these ranks, no rank in two: that of this rank, and all of them.
+
+    The first is `GroupMember.NON_GROUP_MEMBER` on a rank that is in none.
+    """
+    named = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+    if not named or len(set(named)) < len(named):
+        raise OnefoldValueError(
+            "new_subgroups_by_enumeration: each rank may be in one group only, but the groups are "
+            f"{[list(ranks) for ranks in ranks_per_subgroup_list]}"
+        )
+    made = [new_group(ranks, group_desc=group_desc) for ranks in ranks_per_subgroup_list]
+    own = [each for each in made if each is not GroupMember.NON_GROUP_MEMBER]
+    return own[0] if own else GroupMember.NON_GROUP_MEMBER, made
+
+
 def monitored_barrier(
     group: ProcessGroup | None = None,
     timeout: timedelta | None = None,

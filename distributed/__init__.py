@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name in OFFERED:
         return getattr(import_module(f"{_ROOT}.{OFFERED[name]}"), name)
     if name in MODULES:
-        return import_module(f"{_ROOT}.{MODULES[name]}")
+        return import_module(f"{__name__}.{name}")
     if name in MISSING:
         raise import_module(f"{_ROOT}.graph.unsupported").missing_attribute(MISSING, __name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ OFFERED: Mapping[str, str] = {
         get_node_local_rank get_process_group_ranks get_rank get_world_size group
         init_process_group is_available is_backend_available is_gloo_available
         is_initialized is_mpi_available is_nccl_available is_torchelastic_launched
-        monitored_barrier new_group
+        monitored_barrier new_group new_subgroups new_subgroups_by_enumeration
         """.split(),
         "process_groups",
     ),
@@ -34,12 +34,8 @@ OFFERED: Mapping[str, str] = {
     **dict.fromkeys(("DeviceMesh", "init_device_mesh"), "parallel.device_mesh"),
 }
 
-# Modules that stand elsewhere.
-MODULES: Mapping[str, str] = {
-    "device_mesh": "parallel.device_mesh",
-    "fsdp": "parallel.fsdp",
-    "tensor": "parallel.mesh_tensors",
-}
+# Modules that stand elsewhere; import_paths.py leads there.
+MODULES = ("device_mesh", "fsdp", "nn", "tensor")
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"
 MISSING: Mapping[str, str] = {
@@ -55,7 +51,6 @@ MISSING: Mapping[str, str] = {
     ),
     "autograd": "global tensors communicate by to_global, which has gradients",
     "checkpoint": "call flow.checkpoint.save and load, which reshard; see docs/checkpoint.md",
-    "nn": "global tensors communicate by to_global, which has gradients",
     "optim": (
         "call optimizer.enable_zero(stage=1), as in "
         "flow.optim.Adam(model.parameters()).enable_zero(stage=1)" + _GUIDE

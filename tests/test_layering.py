@@ -30,7 +30,7 @@ LADDER = (
     ("comm",),
     ("process_groups",),
     ("group_collectives",),
-    ("group_messages",),
+    ("group_messages", "differentiable_collectives"),
     (
         "_C",
         "amp",
