@@ -79,3 +79,13 @@ def test_torchs_names_of_the_sizes(world):
         assert [part.tolist() for part in parts] == wanted
     with pytest.raises(TypeError, match="pass one size"):
         x.split(dim=1)
+
+
+def test_tensors_of_two_shapes_are_not_stacked(world):
+    """The message is torch's, which names both shapes."""
+    parts = [torch.ones(2), torch.ones(2), torch.ones(3)]
+    with pytest.raises(RuntimeError) as wanted:
+        torch.stack(parts)
+    with pytest.raises(RuntimeError) as found:
+        flow.stack([flow.from_torch(part) for part in parts])
+    assert str(wanted.value) in str(found.value)
