@@ -83,6 +83,10 @@ class CheckpointError(OnefoldRuntimeError, OnefoldValueError):
     """A file is damaged, incomplete or cannot be read, or does not fit its target."""
 
 
+class MissingFileError(CheckpointError, FileNotFoundError):
+    """There is no file of the name that was given."""
+
+
 class AutogradError(OnefoldRuntimeError):
     """A gradient was asked for that cannot be computed."""
 

@@ -28,6 +28,7 @@ from ..engine.tensor import Tensor, from_shards
 from ..engine.values import from_torch
 from ..errors import (
     CheckpointError,
+    MissingFileError,
     OnefoldError,
     OnefoldRuntimeError,
     OnefoldTypeError,
@@ -356,7 +357,7 @@ def _read(path: File, torch_too: bool) -> tuple[Json, dict[str, torch.Tensor]]:
     """The tree of a file, and its tensors on the cpu."""
     if isinstance(path, (str, os.PathLike)):
         if not Path(path).exists():
-            raise CheckpointError(f"load: there is no file {os.fspath(path)!r}")
+            raise MissingFileError(f"load: there is no file {os.fspath(path)!r}")
         if Path(path).is_dir():
             raise CheckpointError(
                 f"load: {os.fspath(path)!r} is a folder; checkpoint.load reads those of "

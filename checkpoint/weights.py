@@ -21,7 +21,13 @@ from ..engine.grad_mode import no_grad
 from ..engine.meta import Box, Meta
 from ..engine.tensor import Tensor
 from ..env import TIMEOUT
-from ..errors import CheckpointError, OnefoldError, OnefoldTypeError, OnefoldValueError
+from ..errors import (
+    CheckpointError,
+    MissingFileError,
+    OnefoldError,
+    OnefoldTypeError,
+    OnefoldValueError,
+)
 from ..nn.module import Module
 from ..nn.module_state import IncompatibleKeys
 from .pieces import within
@@ -176,7 +182,7 @@ def _opened(source: Source, stack: ExitStack) -> dict[str, Stored]:
             found |= {name: content[name] for name in names or content}
         return found
     if not path.exists():
-        raise CheckpointError(f"load_weights: there is no file {str(path)!r}")
+        raise MissingFileError(f"load_weights: there is no file {str(path)!r}")
     file = stack.enter_context(opened(path))
     if os.pread(file, 2, 0) in (b"PK", b"\x80\x02"):
         return _of_torch(path)

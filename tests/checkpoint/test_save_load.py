@@ -375,3 +375,10 @@ def test_a_tree_that_nothing_wrote():
         with pytest.raises(CheckpointError):
             restored(tree, lambda entry: entry)
     assert Description(3).tree == 3
+
+
+def test_programs_that_look_for_a_file_find_that_it_is_not_there(world, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        flow.load(tmp_path / "none.pt")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        flow.checkpoint.load_weights(flow.nn.Linear(2, 2), tmp_path / "none.safetensors")
