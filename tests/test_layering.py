@@ -47,6 +47,7 @@ LADDER = (
         "library",
         "onnx",
         "parallel",
+        "quasirandom",
         "random_state",
         "serialization",
         "utils",
