@@ -80,6 +80,7 @@ from . import (
     optim as optim,
     parallel as parallel,
     profiler as profiler,
+    quasirandom as quasirandom,
     random_state,
     serialization as serialization,
     sparse as sparse,
