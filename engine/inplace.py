@@ -5,7 +5,7 @@ The base of a view, and the views of a base, change with it; see `view_writes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -25,7 +25,8 @@ from .own_memory import write_everywhere, write_item, write_result
 from .own_shards import is_sole_owner, own_tuple
 from .sbp import without_partial
 from .tensor import Shards, Tensor, from_shards, tensor_ops
-from .view_writes import check_change, forget_output, set_value, write
+from .view_memory import forget_output
+from .view_writes import check_change, set_value, write
 from .views import has_links, leave, snapshot
 
 
@@ -37,14 +38,20 @@ def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> T
     result does not fit; then `self` is as it was.
     """
     check_change(self, f"{name}_")
-    if not self.shared and write_result(self, name, args, kwargs):
+    if write_result(self, name, args, kwargs):
         return self
-    old = snapshot(self)
-    args = tuple([old if arg is self else arg for arg in args])
-    result = getattr(names, name)(old, *args, **kwargs)
+    result = _computed(self, name, args, kwargs)
     if result.meta is self.meta:
         return replace(self, result)
     return assign(self, result, f"{name}_")
+
+
+def _computed(x: Tensor, name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Tensor:
+    """The result of the op `name` on the value that the tensor has now."""
+    old = snapshot(x)
+    args = [old if arg is x else arg for arg in args]
+    result: Tensor = getattr(names, name)(old, *args, **kwargs)
+    return result
 
 
 def set_result(self: Tensor, result: Tensor, what: str) -> Tensor:
@@ -220,9 +227,17 @@ def apply_inplace(
     function: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:
     """Give `input` the result of a function of it; it is not written where that is itself."""
-    old = snapshot(input)  # the op keeps the old value for its gradient
+    result = _changed(function, input, args, kwargs)
+    return input if result is None else set_result(input, result, function.__name__)
+
+
+def _changed(
+    function: Callable[..., Tensor], x: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Tensor | None:
+    """The result of a function of the value that `x` has now, unless that is itself the result."""
+    old = snapshot(x)  # the op keeps the old value for its gradient
     result = function(old, *args, **kwargs)
-    return input if result is old else set_result(input, result, function.__name__)
+    return None if result is old else result
 
 
 @register_function
@@ -269,7 +284,7 @@ def zero_(input: Tensor) -> Tensor:
 def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")
-    if not self.shared and write_item(self, index, value):
+    if write_item(self, index, value):
         return
     assign(self, tensor_ops.setitem(snapshot(self), index, value), "__setitem__")
 

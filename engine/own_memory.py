@@ -1,4 +1,4 @@
-"""Writes into the memory of a tensor itself, as far as no other tensor shares it.
+"""Writes into the memory of a tensor itself, as far as only its base and views share it.
 
 In general an in-place method computes the new value of the whole tensor (`inplace`), which costs
 a pass over a large tensor of which a row is written. Where no other tensor has the memory and the
@@ -16,10 +16,11 @@ import torch
 
 from ..kernels.host_memory import on_host
 from . import interpreter
+from .captures import shards_of
 from .dispatch_plan import KERNEL_ERRORS, ops
 from .meta import Meta
 from .tensor import Tensor
-from .view_writes import forget_output
+from .view_memory import apart_from, is_recorded, note_changed, seen_by
 
 
 def write_result(x: Tensor, name: str, args: Sequence[object], kwargs: dict[str, object]) -> bool:
@@ -34,11 +35,11 @@ def write_result(x: Tensor, name: str, args: Sequence[object], kwargs: dict[str,
     method = _torch_method(name)
     if method is None or (kwargs and tuple(kwargs) != ("alpha",)):
         return False
-    memory = _memory_of(x, args)
-    if memory is None:
-        return False
-    given = [arg.shards[0] if isinstance(arg, Tensor) else arg for arg in args]
-    return _written(x, lambda: method(memory, *given, **kwargs))
+
+    def write(memory: torch.Tensor) -> None:
+        method(memory, *[_given(arg, x, memory) for arg in args], **kwargs)
+
+    return _is_free(x, args) and _write(x, write)
 
 
 Item: TypeAlias = tuple[object, object]  # an index and a value
@@ -83,57 +84,68 @@ _AS_ITEMS: dict[str, tuple[Callable[..., Item | None], int]] = {
 
 def write_everywhere(x: Tensor, value: object) -> bool:
     """Fill the memory of `x` with a number, if that is allowed."""
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) or not _is_free(x, ()):
         return False
-    memory = _memory_of(x, ())
-    return memory is not None and _written(x, lambda: memory.fill_(value))
+    return _write(x, lambda memory: memory.fill_(value), overwritten=True)
 
 
 def write_item(x: Tensor, index: object, value: object) -> bool:
     """Do `x[index] = value` in the memory of `x`, if that is allowed."""
-    if not isinstance(value, (Tensor, int, float)) or value is x:
+    if not isinstance(value, (Tensor, int, float)) or value is x or not _is_free(x, (value,)):
         return False
-    memory = _memory_of(x, (value,))
-    if memory is None:
-        return False
-    place = _place(index, memory)
+    place = _place(index, x.shards[0])
     if place is None:
         return False
-    given = value.shards[0] if isinstance(value, Tensor) else value
-    return _written(x, lambda: memory.__setitem__(place, given))
+
+    def write(memory: torch.Tensor) -> None:
+        found = tuple([_given(item, x, memory) for item in place])
+        memory.__setitem__(found, _given(value, x, memory))
+
+    return _write(x, write)
 
 
-def _memory_of(x: Tensor, others: Sequence[object]) -> torch.Tensor | None:
-    """The memory of a local tensor, if a call with these other arguments may write there."""
+def _given(arg: Any, x: Tensor, memory: torch.Tensor) -> Any:
+    """An argument of a call as torch takes it, which does not change while `memory` is written."""
+    if isinstance(arg, Tensor):
+        arg = arg.shards[0]
+    if x.shared and isinstance(arg, torch.Tensor):
+        return apart_from(memory, arg)
+    return arg
+
+
+def _is_free(x: Tensor, others: Sequence[object]) -> bool:
+    """Whether `x` is in the host's memory, and nothing records a call with these other arguments.
+
+    On a GPU kernels of Triton make the new value.
+    """
     meta = x.meta
-    if x.shared or meta.placement is not None or not meta.has_data:
-        return None
-    if interpreter.get_current() is not None:
-        return None
+    if meta.placement is not None or not meta.has_data or interpreter.get_current() is not None:
+        return False
+    if not on_host(shards_of(x)[0]):
+        return False
     records = interpreter.is_grad_enabled()
-    if records and x.node is not None:
-        return None
     for other in others:
         if isinstance(other, Tensor):
             theirs = other.meta
             if theirs.device != meta.device or theirs.placement is not None:
-                return None
+                return False
             if records and other.node is not None:
-                return None
+                return False
         elif isinstance(other, torch.Tensor):
-            return None
-    memory = x.shards[0]
-    return memory if on_host(memory) else None
+            return False
+    return not records or not is_recorded(x)
 
 
-def _written(x: Tensor, write: Callable[[], object]) -> bool:
+def _write(x: Tensor, write: Callable[[torch.Tensor], object], overwritten: bool = False) -> bool:
+    """Let a function write into the memory of a local tensor, if no other tensor shares it."""
+    changed = seen_by(x, overwritten)
+    if changed is None:
+        return False
     try:
-        write()
+        write(x.shards[0])
     except KERNEL_ERRORS:
         return False
-    if x.node is not None:
-        forget_output(x.node)
-    x.version = interpreter.stamp()
+    note_changed(changed)
     return True
 
 

@@ -10,7 +10,8 @@ variable; a copy has another tuple, and is another variable.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Sequence
+from sys import getrefcount
 
 import torch
 
@@ -44,17 +45,56 @@ def is_sole_owner(x: Tensor) -> bool:
     >>> is_sole_owner(x)
     True
     """
-    return len(x.shards) == 1 and _references(x) == _ALONE
+    return are_sole_owners((x,))
 
 
-def _references(x: Tensor) -> tuple[int, ...]:
-    """Who refers to the shards, to the first of them, and to its memory; and if torch has that."""
-    shards = x.shards
-    part = shards[0]
-    storage = part.untyped_storage()
-    counts = map(sys.getrefcount, (shards, part, storage))
-    return *counts, torch._C._storage_Use_Count(storage._cdata), storage.resizable()
+def are_sole_owners(tensors: Sequence[Tensor]) -> bool:
+    """Whether nothing but these tensors refers to their memory, which is one; see `is_sole_owner`.
+
+    >>> import onefold as flow
+    >>> x = flow.ones(2)
+    >>> view = x[:1]
+    >>> are_sole_owners((x, view)), are_sole_owners((x,))
+    (True, False)
+    """
+    return {len(x.shards) for x in tensors} == {1} and _references(tensors) == _ALONE
 
 
+def _references(tensors: Sequence[Tensor]) -> tuple[float, ...]:
+    """Who else refers to the shards, to their parts, and to the memory; and if torch has that.
+
+    Each of these is referred to by a tensor at least once, so the mean of several is as much as
+    that of one if and only if nothing else refers to any of them.
+    """
+    shards = {id(x.shards): x.shards for x in tensors}
+    parts = {id(own[0]): own[0] for own in shards.values()}
+    of_shards = (sum(map(getrefcount, shards.values())) - len(tensors)) / len(shards)
+    # torch's views refer to their base, too.
+    uses = [*map(_use_count, parts.values())]
+    own_uses = len(uses) + sum(map(torch.Tensor._is_view, parts.values()))
+    held = _FROM_TORCH * sum(map((1).__lt__, uses))
+    of_parts = (sum(map(getrefcount, parts.values())) - len(shards) - held) / len(parts)
+    storages = [*map(torch.Tensor.untyped_storage, parts.values())]
+    storage = storages[0]
+    if len({each._cdata for each in storages}) > 1:
+        return ()
+    del storages
+    of_memory = torch._C._storage_Use_Count(storage._cdata) - len(parts)
+    of_storage = getrefcount(storage)
+    return of_shards, of_parts, sum(uses) - own_uses, of_memory, of_storage, storage.resizable()
+
+
+_use_count: Callable[[torch.Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
+
+
+def _references_from_torch() -> int:
+    """How many references to a tensor in Python torch has, if it has any itself."""
+    x = torch.empty(2)
+    before = getrefcount(x)
+    view = x[:1]
+    return getrefcount(x) - before if view._is_view() else 0
+
+
+_FROM_TORCH = _references_from_torch()
 # Counts include the names of the function itself, of which versions of Python count some or none.
-_ALONE = _references(from_shards((torch.empty(1),), Meta.of((1,), torch.float32)))
+_ALONE = _references((from_shards((torch.empty(1),), Meta.of((1,), torch.float32)),))

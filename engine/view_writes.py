@@ -3,7 +3,8 @@
 A write is passed up from the written tensor to its root base: each step computes the new value of
 its base. Then every view in use is rebuilt from its changed base. Both directions are ordinary
 ops, so the tape and the capture of graphs record them. On the tape they are what CopySlices is in
-torch. Source: functionalization in PyTorch.
+torch. Where nothing records them, a part of a tensor of the host is written into the memory of the
+base (`view_memory`). Source: functionalization in PyTorch.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 from typing import NamedTuple, NoReturn
 
 from ..errors import AutogradError
+from ..kernels.host_memory import on_host
 from . import interpreter
-from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
+from .autograd_tape import Node
 from .captures import shards_of
 from .convert import box
 from .meta import Meta
 from .op import Needs
 from .tensor import Tensor, from_shards
-from .views import Results, ViewStep, base_of, snapshot, views_of
+from .view_memory import apart_from, forget_output, is_recorded, note_changed, seen_by
+from .views import Results, ViewStep, base_of, root_of, snapshot, views_of
 
 
 class _Write(NamedTuple):
@@ -37,6 +40,8 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
     """
     if record and value.node is not None:
         check_change(tensor, "", value)
+    if _write_memory(tensor, value, record):
+        return
     path = [_Write(tensor, value, record)]
     while (base := base_of(tensor)) is not None:
         step = tensor._step
@@ -52,6 +57,26 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
     now = interpreter.stamp()
     for each in writes:
         set_value(*each, now)
+
+
+def _write_memory(view: Tensor, value: Tensor, record: bool) -> bool:
+    """Write the value into the memory of a part of a local tensor, if that is allowed."""
+    meta = view.meta
+    if meta.placement is not None or not meta.has_data or interpreter.get_current() is not None:
+        return False
+    if not on_host(shards_of(view)[0]) or (
+        record and (value.node is not None or is_recorded(view))
+    ):
+        return False
+    if meta.numel == root_of(view).meta.numel:
+        return False  # the base shares the memory of the value
+    changed = seen_by(view)
+    if changed is None:
+        return False
+    memory = view.shards[0]
+    memory.copy_(apart_from(memory, value.shards[0]))
+    note_changed(changed)
+    return True
 
 
 def _followers(done: _Write, through: _Write | None) -> list[_Write]:
@@ -90,15 +115,6 @@ def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
     tensor.version = now
     if record:
         tensor.node = value.node
-
-
-def forget_output(edge: Edge | None) -> None:
-    """Mark the output that the tensor's node has saved, if any, as changed."""
-    node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
-    if type(node) is not Node or node.out is None or type(node.args) is PackedArgs:
-        return
-    if type(node.meta) is not tuple or node.out is CHANGED or node.out[index] is not None:
-        node.out = CHANGED
 
 
 def _laid_as(value: Tensor, meta: Meta) -> Tensor:

@@ -203,14 +203,24 @@ def base_of(view: Tensor) -> Tensor | None:
     return base
 
 
+def root_of(view: Tensor) -> Tensor:
+    """The base that is no view itself, or the tensor, if it has no base."""
+    while view.shared and (base := base_of(view)) is not None:
+        view = base
+    return view
+
+
 def views_of(base: Tensor) -> list[Tensor]:
     """The views of a tensor that are still in use."""
     last = getattr(base, "_view", None)
     if last is None:
         base._view = NO_VIEW
         return []
-    found = [each() for each in (*getattr(base, "_views", ()), last)]
-    return [view for view in found if view is not None and view._base is base]
+    if not hasattr(base, "_views"):
+        view = last()
+        return [view] if view is not None and view._base is base else []
+    refs = (*base._views, last)
+    return [view for each in refs if (view := each()) is not None and view._base is base]
 
 
 def has_links(tensor: Tensor) -> bool:

@@ -92,6 +92,7 @@ ENGINE = (
     ("dispatcher",),
     ("amp_rules", "parameter_casts"),
     ("autocast", "convert", "values", "layout_view"),
+    ("view_memory",),
     ("view_writes",),
     ("own_memory",),
     ("inplace", "inplace_views"),

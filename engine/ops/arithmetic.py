@@ -23,7 +23,7 @@ from ..names import register_as
 from ..op import Gradients, Kernel, Needs, Op
 from ..out_tensors import give_to
 from ..tensor import Tensor
-from ..view_writes import forget_output
+from ..view_memory import forget_output
 from ..views import FunctionStep, link
 from .cast import cast
 from .elementwise import (

@@ -156,3 +156,66 @@ def test_a_captured_write_is_a_step():
     graph = flow.nn.Graph.trace(write)
     assert graph(flow.tensor(2.0)).tolist() == [4.0, 6.0, 4.0]
     assert graph(flow.tensor(1.0)).tolist() == [6.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "x[3].zero_()", "x[3] += 1", "x[3].copy_(z)", "x[1:3].mul_(2)", "x.t()[0] = 1",
+        "x[2] = 1.0", "x[i] = 2.0", "x[i, 1:3] = 5", "x.data[1].fill_(3)", "x.view(-1)[5] = 7.0",
+        "x.add_(1)",
+        "x.diagonal().fill_(0)", "x[1:3, 2:4].sigmoid_()", "x.chunk(2)[1].mul_(2)", "row.sub_(3)",
+        "x.index_fill_(1, i, 4.0)", "x.fill_diagonal_(9)", "x[1].clamp_(0, 1)", "x.t().add_(z[:4])",
+        "t.add(z, z, out=x[2])", "[r.mul_(2) for r in x]", "x[::2, None].neg_()",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_write_through_a_view_stays_in_the_memory_of_the_base(call, shared):
+    """Where another tensor shares the memory, it goes into that of a copy from then on."""
+    results = []
+    for t in (torch, flow):
+        x = t.arange(24.0).reshape(4, 6).clone()
+        row, columns, z, i = x[0], x[:, 2:], t.arange(6.0), t.tensor([0, 2])
+        copies = [t.nn.Parameter(x if t is flow else x.clone())] * shared
+        for repeat in range(3):
+            before = x.data_ptr()
+            exec(call, {"x": x, "row": row, "z": z, "i": i, "t": t})
+            if repeat or not shared:
+                assert x.data_ptr() == row.data_ptr() == before
+        results.append([y.tolist() for y in (x, row, columns, *copies)])
+    assert results[0] == results[1]
+
+
+def test_a_step_of_a_cache_takes_no_pass_over_it():
+    cache = flow.zeros(2, 3, 8, 4)
+    seen, k = cache[:, :, :5], flow.ones(2, 3, 4)
+    address = cache.data_ptr()
+    for position in range(5):
+        cache[:, :, position].copy_(k * position)
+        cache[:, :, position] += 1
+    assert cache.data_ptr() == seen.data_ptr() == address
+    assert seen[1, 2, :, 3].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_backward_knows_of_a_write_through_a_view():
+    for write in ("x[0].zero_()", "row.add_(1)", "x.data[0] = 1", "x[0] = 3.0"):
+        x, w = flow.ones(2, 3), flow.ones(2, 3, requires_grad=True)
+        row = x[0]
+        kept, apart = (x * w).sum(), (x[1] * w[1]).sum()
+        exec(write, {"x": x, "row": row})
+        with pytest.raises(AutogradError, match="inplace"):
+            kept.backward()
+        if write != "x[0] = 3.0":
+            continue
+        with pytest.raises(AutogradError, match="inplace"):
+            apart.backward()
+
+
+def test_a_write_through_a_view_leaves_the_output_that_backward_keeps():
+    w = flow.ones(3, requires_grad=True)
+    y = w.exp()
+    with flow.no_grad():
+        y[0:1].zero_()
+    assert y.tolist()[0] == 0.0
+    with pytest.raises(AutogradError, match="inplace"):
+        y.sum().backward()
