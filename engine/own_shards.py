@@ -57,7 +57,7 @@ def are_sole_owners(tensors: Sequence[Tensor]) -> bool:
     >>> are_sole_owners((x, view)), are_sole_owners((x,))
     (True, False)
     """
-    return {len(x.shards) for x in tensors} == {1} and _references(tensors) == _ALONE
+    return _references(tensors) == _ALONE
 
 
 def _references(tensors: Sequence[Tensor]) -> tuple[float, ...]:
@@ -67,6 +67,8 @@ def _references(tensors: Sequence[Tensor]) -> tuple[float, ...]:
     that of one if and only if nothing else refers to any of them.
     """
     shards = {id(x.shards): x.shards for x in tensors}
+    if {*map(len, shards.values())} != {1}:
+        return ()
     parts = {id(own[0]): own[0] for own in shards.values()}
     of_shards = (sum(map(getrefcount, shards.values())) - len(tensors)) / len(shards)
     # torch's views refer to their base, too.

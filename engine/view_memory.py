@@ -18,7 +18,7 @@ from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
 from .meta import Shape
 from .own_shards import are_sole_owners
 from .tensor import Shards, Tensor, from_shards
-from .views import Results, base_of, views_of
+from .views import NO_VIEW, Results, base_of, views_of
 
 
 def is_recorded(x: Tensor) -> bool:
@@ -61,21 +61,28 @@ def _family(path: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     changed: list[Tensor] = [*path]
     apart: list[Tensor] = []
     below = None
+    near: list[Tensor]
+    others: list[Tensor]
     for base in path:
-        for view in views_of(base):
-            if view is not below:
-                distinct = below is not None and view._step.disjoint(below._step)
-                _add_views(view, apart if distinct else changed)
+        if below is None:
+            near, others = views_of(base), []
+        else:
+            near, others, disjoint = [], [], below._step.disjoint
+            for view in views_of(base):
+                if view is not below:
+                    (others if disjoint(view._step) else near).append(view)
+        _add_views(near, changed)
+        _add_views(others, apart)
         below = base
     return changed, apart
 
 
-def _add_views(x: Tensor, found: list[Tensor]) -> None:
-    """Add a tensor and its views, of any depth."""
-    left = [x]
-    for each in left:  # which gets longer on the way
-        left += views_of(each) if each.shared else ()
-    found += left
+def _add_views(views: list[Tensor], found: list[Tensor]) -> None:
+    """Add these tensors and their views, of any depth."""
+    while views:
+        found += views
+        bases = [view for view in views if getattr(view, "_view", NO_VIEW) is not NO_VIEW]
+        views = [view for base in bases for view in views_of(base)]
 
 
 def _move(base: Tensor) -> bool:
