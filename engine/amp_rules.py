@@ -16,8 +16,8 @@ DTYPES = (torch.float16, torch.bfloat16)
 LOW = frozenset(
     """
     attention bmm contraction convolution grouped_rows grouped_sums linalg.multi_dot linalg.vecdot
-    linear linear_cross_entropy linear_cross_entropy_with_grads matmul matmul_nt matmul_tn mm mm_nt
-    mm_tn packed_attention prelu_kernel rows_tn
+    linear linear_cross_entropy linear_cross_entropy_with_grads linear_cross_entropy_with_input_grad
+    matmul matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu_kernel rows_tn
     gru lstm rnn_relu rnn_tanh
     """.split()
 )
@@ -60,7 +60,7 @@ FLOAT32 = frozenset(
 WIDENING = frozenset(
     """
     cross_entropy cross_entropy_with_lse linear_cross_entropy linear_cross_entropy_with_grads
-    group_normalized standardized
+    linear_cross_entropy_with_input_grad group_normalized standardized
     """.split()
 )
 

@@ -36,9 +36,10 @@ def in_chunks(
     count: Tensor | None,
     ignore_index: int,
     dtype: torch.dtype | None,
-    with_grads: bool,
+    of_x: bool = False,
+    of_weight: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of the losses, and (empty without `with_grads`) its gradients for x and weight.
+    """The sum of the losses, and its gradients for x and weight, which are empty unless asked for.
 
     `x` is (..., h), `weight` (classes, h). All three are divided by `count`, if there is one. Sums
     over chunks are kept in float32 at least. The loss and the gradient of the weight are made in
@@ -48,8 +49,8 @@ def in_chunks(
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
     target = target.reshape(-1)
     loss = torch.zeros((), dtype=wide, device=x.device)
-    dx = torch.empty_like(rows) if with_grads else x.new_empty(0)
-    dw = torch.zeros(weight.shape if with_grads else 0, dtype=wide, device=x.device)
+    dx = torch.empty_like(rows) if of_x else x.new_empty(0)
+    dw = torch.zeros(weight.shape if of_weight else 0, dtype=wide, device=x.device)
     share = torch.ones((), dtype=wide, device=x.device)
     if count is not None and divides_logits(x):
         share = share / count
@@ -59,13 +60,14 @@ def in_chunks(
         logits = part.matmul(weight.mT)
         each = whole_cross_entropy(logits, wanted, None, False, "none", ignore_index, 0.0, dtype)
         loss += each.sum(dtype=wide)
-        if with_grads:
+        if of_x:
             attrs = (None, False, "sum", ignore_index, 0.0)
             slope = whole_cross_entropy_grad(share, logits, wanted, *attrs)
             del logits
             dx[start : start + size] = slope.matmul(weight)
-            dw += slope.t().mm(part)
-    dx = dx.view(x.shape) if with_grads else dx
+            if of_weight:
+                dw += slope.t().mm(part)
+    dx = dx.view(x.shape) if of_x else dx
     if count is not None:
         loss = loss / count
         if not divides_logits(x):
@@ -82,7 +84,7 @@ def linear_cross_entropy(
 
     x is (..., h), the target lacks h.
     """
-    return in_chunks(x, weight, target, count, ignore_index, dtype, False)[0]
+    return in_chunks(x, weight, target, count, ignore_index, dtype)[0]
 
 
 def linear_cross_entropy_with_grads(
@@ -90,4 +92,12 @@ def linear_cross_entropy_with_grads(
     dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The same, with its gradients for x and weight, for which the logits are at hand."""
-    return in_chunks(x, weight, target, count, ignore_index, dtype, True)
+    return in_chunks(x, weight, target, count, ignore_index, dtype, True, True)
+
+
+def linear_cross_entropy_with_input_grad(
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same with the gradient for x alone, where the weight is frozen."""
+    return in_chunks(x, weight, target, count, ignore_index, dtype, True)[:2]

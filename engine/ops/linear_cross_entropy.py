@@ -38,8 +38,8 @@ class LinearLossAttributes(NamedTuple):
 class LinearCrossEntropy(Op):
     """The sum of the cross entropies of x @ weight.T: (x, weight, target, count)
 
-    It is divided by a count, if there is one. With `keeps`, its gradients for x and weight are made
-    at once.
+    It is divided by a count, if there is one. With `keeps`, that many of its gradients, for x and
+    weight, are made at once.
     """
 
     attributes = LinearLossAttributes
@@ -47,15 +47,16 @@ class LinearCrossEntropy(Op):
     saves = (0, 1, 2, 3)
     one_gradient = True
 
-    def __init__(self, keeps: bool) -> None:
-        self.name = "linear_cross_entropy"
-        self.kernel = kernels.linear_cross_entropy
-        if keeps:
-            self.name = "linear_cross_entropy_with_grads"
-            self.kernel = kernels.linear_cross_entropy_with_grads
+    def __init__(self, keeps: int) -> None:
+        self.kernel = (
+            kernels.linear_cross_entropy,
+            kernels.linear_cross_entropy_with_input_grad,
+            kernels.linear_cross_entropy_with_grads,
+        )[keeps]
+        self.name = self.kernel.__name__
         self.keeps = keeps
-        self.num_outputs = 3 if keeps else 1
-        self.saves_output = (1, 2) if keeps else False
+        self.num_outputs = 1 + keeps
+        self.saves_output = ((1,), (2,))[:keeps] if keeps else False
 
     def infer(
         self, x: Meta, weight: Meta, target: Meta, count: Meta | None, attrs: LinearLossAttributes
@@ -64,7 +65,7 @@ class LinearCrossEntropy(Op):
             super().infer(x, weight, target, attrs)  # torch's own error
         wide = attrs.dtype or x.dtype
         loss = x.like(shape=(), dtype=wide)
-        return (loss, x, weight.like(dtype=wide)) if self.keeps else loss
+        return (loss, x, weight.like(dtype=wide))[: self.num_outputs] if self.keeps else loss
 
     def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
         counts = [broadcast] * (others[2] is not None)
@@ -84,12 +85,14 @@ class LinearCrossEntropy(Op):
             dy = dy[0]
             assert dy is not None  # the others are for this gradient only
             if not interpreter.is_grad_enabled():
-                return mul(dy, y[1]), mul(dy, y[2]), None, None
-        return _whole_grads(dy, *args)
+                pairs = zip(needs, y[1:], strict=False)
+                return [need and mul(dy, slope) for need, slope in pairs]
+        return _whole_grads(needs, dy, *args)
 
 
-_linear_cross_entropy = general(LinearCrossEntropy(keeps=False))
-_linear_cross_entropy_with_grads = several(LinearCrossEntropy(keeps=True), only_first=True)
+_linear_cross_entropy = general(LinearCrossEntropy(keeps=0))
+_linear_cross_entropy_with_input_grad = several(LinearCrossEntropy(keeps=1), only_first=True)
+_linear_cross_entropy_with_grads = several(LinearCrossEntropy(keeps=2), only_first=True)
 
 
 def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,17 +102,17 @@ def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _whole_grads(
-    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None,
+    needs: Needs, dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None,
     attrs: LinearLossAttributes,
-) -> tuple[Tensor, Tensor, None, None]:  # fmt: skip
+) -> Gradients:  # fmt: skip
     dy = dy if count is None else div_by_count(dy, count)
     rows, wanted = _rows(x, target)
     logits = linear(rows, weight)
     slope = cross_entropy_grad((dy, logits, wanted, None, None), "sum", attrs.ignore_index, 0.0)
-    dx = mm(slope, weight)
-    if x.ndim != 2:
+    dx = mm(slope, weight) if needs[0] else None
+    if dx is not None and x.ndim != 2:
         dx = view(dx, x.shape)
-    return dx, mm_tn(slope, rows), None, None
+    return dx, needs[1] and mm_tn(slope, rows), None, None
 
 
 @register_function
@@ -142,8 +145,11 @@ def linear_cross_entropy(
         return cross_entropy(linear(rows, weight), wanted, None, ignore_index, reduction)
     count = sum(ne(target, ignore_index)) if reduction == "mean" else None
     tensors = (input, weight, target, count)
-    if interpreter.is_grad_enabled() and (input.node is not None or weight.node is not None):
-        return _linear_cross_entropy_with_grads(tensors, ignore_index, None)[0]
+    if interpreter.is_grad_enabled():
+        if weight.node is not None:
+            return _linear_cross_entropy_with_grads(tensors, ignore_index, None)[0]
+        if input.node is not None:
+            return _linear_cross_entropy_with_input_grad(tensors, ignore_index, None)[0]
     return _linear_cross_entropy(tensors, ignore_index, None)
 
 

@@ -21,6 +21,7 @@ def test_shapes_and_dtypes(shape, dtype, count):
     for kernel in (
         linear_cross_entropy_ref.linear_cross_entropy,
         linear_cross_entropy_ref.linear_cross_entropy_with_grads,
+        linear_cross_entropy_ref.linear_cross_entropy_with_input_grad,
     ):
         assert_matches_reference(kernel, x, w, target, count, -100, None, slack=16)
 

@@ -46,6 +46,26 @@ def linear_cross_entropy_with_grads(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     if not x.numel() or not weight.numel():
         return torchs.linear_cross_entropy_with_grads(x, weight, target, count, ignore_index, dtype)
+    loss, dx, dw = _with_grads(x, weight, target, count, ignore_index, dtype, True)
+    assert dw is not None
+    return loss, dx, dw
+
+
+def linear_cross_entropy_with_input_grad(
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    args = x, weight, target, count, ignore_index, dtype
+    if not x.numel() or not weight.numel():
+        return torchs.linear_cross_entropy_with_input_grad(*args)
+    return _with_grads(*args, False)[:2]
+
+
+def _with_grads(
+    x: Tensor, weight: Tensor, target: Tensor, count: Tensor | None, ignore_index: int,
+    dtype: torch.dtype | None, of_weight: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """The loss and the gradients for x and, if asked for, the weight."""
     chunks = _chunks(x, target)
     dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
     dw: Tensor | None = None
@@ -58,12 +78,12 @@ def linear_cross_entropy_with_grads(
         each, slope = row_losses_and_grad(logits, wanted, early, ignore_index)
         losses.append(each)
         product(slope, weight, out=part)
-        wide = wide_of(weight.dtype)
-        made = dtype or weight.dtype if number == len(chunks) else wide
-        dw = product(slope.t(), rows, Epilogue(x=dw), dtype=made)
-    assert dw is not None
+        if of_weight:
+            wide = wide_of(weight.dtype)
+            made = dtype or weight.dtype if number == len(chunks) else wide
+            dw = product(slope.t(), rows, Epilogue(x=dw), dtype=made)
     loss = _whole(losses, count, dtype or x.dtype)
-    return loss, _divided(dx.view(x.shape), late), _divided(dw, late)
+    return loss, _divided(dx.view(x.shape), late), None if dw is None else _divided(dw, late)
 
 
 def _whole(losses: list[Tensor], count: Tensor | None, dtype: torch.dtype) -> Tensor:
