@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...engine.argument_errors import with_argument_errors
+from ...engine.argument_errors import checks_own_arguments, with_argument_errors
 from ...engine.commit import Change, restored
 from ...errors import OnefoldNotImplementedError, OnefoldValueError
 from ..optimizer import Optimizer, set_rate
@@ -46,6 +46,7 @@ class CompositeScheduler(LRScheduler):
         """The parts that go on at a step, and whether each starts again at its step 0."""
         raise NotImplementedError
 
+    @checks_own_arguments
     def changes(self, epoch: float | None = None) -> list[Change]:
         if self.schedules:
             return super().changes(epoch)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ...engine.argument_errors import checks_own_arguments
 from ...engine.commit import Change
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ..optimizer import Group, Optimizer, set_rate
@@ -32,6 +33,7 @@ class CyclingLR(LRScheduler):
         self.momenta = tuple(momenta)
         super().__init__(optimizer, schedules, last_step)
 
+    @checks_own_arguments
     def changes(self, epoch: float | None = None) -> list[Change]:
         changes = super().changes(epoch)
         step = self.step_at(epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...engine.argument_errors import checks_own_arguments
 from ...engine.commit import Change
 from ...errors import OnefoldNotImplementedError, OnefoldTypeError
 from ..optimizer import Optimizer
@@ -88,6 +89,7 @@ class MultiplicativeLR(_OfFactors):
 
     _schedule = Product
 
+    @checks_own_arguments
     def changes(self, epoch: float | None = None) -> list[Change]:
         if epoch is not None:
             raise OnefoldNotImplementedError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from ...engine.argument_errors import with_argument_errors
+from ...engine.argument_errors import checks_own_arguments, with_argument_errors
 from ...engine.commit import Change, finish
 from ...engine.tensor import Tensor
 from ...errors import (
@@ -206,6 +206,9 @@ class LRScheduler(Scheduler):
 
         Raises OnefoldNotImplementedError where a subclass gives rates by torch's `get_lr()`.
         """
+        return self._rates(step)
+
+    def _rates(self, step: int) -> list[float]:
         check(step >= 0, "the number of steps must be >= 0", step)
         if not self.schedules:
             raise OnefoldNotImplementedError(
@@ -227,13 +230,15 @@ class LRScheduler(Scheduler):
             warn_of_epoch()
         finish([partial(self.changes, epoch)])
 
+    @checks_own_arguments
     def changes(self, epoch: float | None = None) -> list[Change]:
         """What `step` changes; see `engine/commit.py`."""
         self._param_groups()
         step = self.step_at(epoch)
-        rates = self._asked(step, epoch is not None) if not self.schedules else self.rates(step)
+        rates = self._asked(step, epoch is not None) if not self.schedules else self._rates(step)
         return self._setting(dict(enumerate(rates)), last_step=math.floor(step), _last_lr=rates)
 
+    @checks_own_arguments
     def step_at(self, epoch: float | None) -> Any:
         """The number of steps after the next one, which may be given."""
         if epoch is None:

@@ -305,3 +305,16 @@ def test_groups_added_later_are_an_error(make):
     ):
         scheduler.step(*metric)
     assert scheduler.last_step == 0
+
+
+def test_errors_of_a_step_name_no_method_that_was_not_called():
+    optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(1))], lr=1.0)
+    scheduler = ours.StepLR(optimizer, 2)
+    with (
+        pytest.warns(UserWarning, match="epoch parameter"),
+        pytest.raises(OnefoldValueError, match=r"^StepLR.step: epoch"),
+    ):
+        scheduler.step(0.5)
+    optimizer.add_param_group({"params": [flow.nn.Parameter(flow.ones(1))]})
+    with pytest.raises(RuntimeError, match=r"^step: the optimizer has 2 parameter groups"):
+        scheduler.step()
