@@ -22,6 +22,7 @@ try:
     from . import (
         amp as amp,
         checkpoint as checkpoint,
+        comm as comm,
         errors as errors,
         fft as fft,
         func as func,
@@ -162,7 +163,7 @@ def is_tensor(value: object) -> _builtins.bool:
 # They import what a program may never need.
 ON_DEMAND = tuple(
     """
-    _C __config__ _dynamo _inductor _utils accelerator auto backends boxing comm compiler cuda
+    _C __config__ _dynamo _inductor _utils accelerator auto backends boxing compiler cuda
     distributions futures fx hub jit library mps multiprocessing onnx ops profiler quasirandom
     random serialization testing types utils version xpu
     """.split()

@@ -61,7 +61,6 @@ from . import (
     backends as backends,
     boxing as boxing,
     checkpoint as checkpoint,
-    comm as comm,
     compiler as compiler,
     cuda as cuda,
     dense_buffers,

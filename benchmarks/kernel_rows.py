@@ -35,8 +35,9 @@ attention, conv, cross_entropy, gather_scatter, matmul, norm = (
     TritonKernels(name)
     for name in "attention conv cross_entropy gather_scatter matmul norm".split()
 )
-batch_norm, fold, pointwise, pool, random, reduce, softmax = (
-    TritonKernels(name) for name in "batch_norm fold pointwise pool random reduce softmax".split()
+batch_norm, fold, group_norm, pointwise, pool, random, reduce, softmax = (
+    TritonKernels(name)
+    for name in "batch_norm fold group_norm pointwise pool random reduce softmax".split()
 )
 
 
@@ -294,6 +295,10 @@ def _images() -> list[Row]:
         mean, rstd, *_ = batch_norm.channel_statistics(x, None, None, 1.0, 1e-5)
         return batch_norm.batch_normalized(x, mean, rstd, w, b, 1e-5)
 
+    def normalized_in_groups(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        mean, rstd = group_norm.group_statistics(x, x.shape[1] // 2, 1e-5)
+        return group_norm.group_normalized(x, mean, rstd, w, b, x.shape[1] // 2, 1e-5, None)
+
     return [
         Row("conv", "3x3, channels last", (256, 256, 28), (2, 8, 5), image,
             lambda x, w: conv.convolution(x, w, None, *CONV),
@@ -314,6 +319,10 @@ def _images() -> list[Row]:
         Row("batch_norm", "training, channels last", (256, 64, 112), (2, 3, 6), scaled,
             normalized,
             lambda x, w, b: F.batch_norm(x, None, None, w.flatten(), b.flatten(), True),
+            lambda n, c, size: 3 * n * c * size * size),
+        Row("group_norm", "two groups, channels last", (256, 64, 112), (2, 4, 6), scaled,
+            normalized_in_groups,
+            lambda x, w, b: F.group_norm(x, 2, w.flatten(), b.flatten()),
             lambda n, c, size: 3 * n * c * size * size),
     ]  # fmt: skip
 

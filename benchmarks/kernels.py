@@ -55,7 +55,9 @@ GROUPS = {
     "attention": "attention paged_attention rotary gated".split(),
     "rows": "norm norm_chain channel_chain softmax cross_entropy reduce".split(),
     "elements": "pointwise pointwise_chain random dropout_chain optim update_rule".split(),
-    "memory": "gather_scatter sort search conv pool lp_pool batch_norm interpolate fold".split(),
+    "memory": """
+        gather_scatter sort search conv pool lp_pool batch_norm group_norm interpolate fold
+        """.split(),
 }
 Call = Callable[..., object]
 

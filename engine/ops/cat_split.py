@@ -123,18 +123,23 @@ class Stack(_Join):
         *parts, dim = args
         return torch.stack(_filled(parts, dim), dim)
 
-    def deduce(self, *args: Arg) -> Meta | None:
-        *parts, attrs = args
-        like: Meta
-        like = next(filter(None, parts))
-        ndim = like.ndim + 1
-        for index, part in enumerate(parts):
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        like: Meta = next(filter(None, args))
+        for index, part in enumerate(args[:-1]):
             if part is not None and part.shape != like.shape:
                 raise OnefoldRuntimeError(
                     f"stack expects each tensor to be equal size, but got {list(like.shape)} at "
-                    f"entry {parts.index(like)} and {list(part.shape)} at entry {index}"
+                    f"entry {args.index(like)} and {list(part.shape)} at entry {index}"
                 )
-        if not alike(*parts, dtypes=COMMON) or not is_dim(attrs.dim, ndim):
+        return super().infer(*args)
+
+    def deduce(self, *args: Arg) -> Meta | None:
+        *parts, attrs = args
+        like: Meta
+        like, *others = filter(None, parts)
+        ndim = like.ndim + 1
+        same = alike(*parts, dtypes=COMMON) and all(part.shape == like.shape for part in others)
+        if not same or not is_dim(attrs.dim, ndim):
             return None
         dim = attrs.dim % ndim
         return like.like(shape=(*like.shape[:dim], len(parts), *like.shape[dim:]))

@@ -25,6 +25,7 @@ NOT_SAMPLED = {
     for place, some in {
         "utils/test_visualize.py": "tensor_html",
         "utils/test_jit_names.py": "range",
+        "parallel/test_mesh_tensors.py": "device_mesh full_tensor placements redistribute",
         "engine/test_numpy_operands.py": "differs equals",
         "autograd": """
             backward register_hook register_post_accumulate_grad_hook retain_grad set_grad
