@@ -1,7 +1,6 @@
 """The forward pass of attention with an online softmax, without a matrix of scores.
 
-Source: Dao, "FlashAttention-2" (2023). Scores are exponents of base 2, or e
-beside an added mask.
+Source: Dao, "FlashAttention-2" (2023). Scores are exponents of base 2, or of e with an added mask.
 """
 
 from __future__ import annotations
