@@ -22,7 +22,7 @@ from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add
 from .cast import cast, widened
-from .channel_norm import over_channels, per_channel, slope_and_unit
+from .channel_norm import SlopeAttributes, over_channels, per_channel, slope_and_unit
 from .dims import expand
 from .like import constant_like
 from .pointwise import Elementwise
@@ -123,13 +123,13 @@ class GroupSums(Op):
 
     def rule(self, axis: Axis, dy: Meta, x: Meta, mean: Meta, rstd: Meta, *rest: Arg) -> Rule:
         weight, attrs = rest
-        one, whole = weight is not None, (broadcast, broadcast)
+        one = weight is not None
         found = []
         for at in whole_groups(axis, x, attrs.size):
-            own = split(1) if at is split(1) else broadcast
-            sums = own if own is at else partial_sum
+            # Sums and weights have shape (1, C, 1, ...) here.
+            own, sums = (at, at) if at is split(1) else (broadcast, partial_sum)
             found.append(Signature((*(at,) * 4, *(own,) * one), (at, at, sums, sums)))
-        dense = (*whole, *(broadcast,) * one)
+        dense = (broadcast,) * (2 + one)
         others = [split(d) for d in range(2, x.ndim)]
         found += [Signature((at, at, *dense), (partial_sum,) * 4) for at in others]
         found.append(Signature((partial_sum, broadcast, *dense), (partial_sum,) * 4))
@@ -142,12 +142,6 @@ class NormalizedAttributes(NamedTuple):
     size: int
     eps: float
     dtype: torch.dtype | None
-
-
-class SlopeAttributes(NamedTuple):
-    """The reciprocal of the number of elements of a group."""
-
-    share: float
 
 
 def _standardized_vjp(

@@ -125,7 +125,7 @@ class NormalizedAttributes(NamedTuple):
 
 
 class SlopeAttributes(NamedTuple):
-    """The reciprocal of the number of elements of a channel."""
+    """The reciprocal of the number of elements of a channel, or of a group of channels."""
 
     share: float
 

@@ -29,6 +29,7 @@ from .norm_grad_kernels import (
     programs_of,
     resident_of,
     slope_of,
+    store_sums,
     unit_of,
 )
 from .norm_kernels import SHARED, normalized, scaled
@@ -160,12 +161,7 @@ def _norm_grad_chain(
         slope = slope_of(g, u, w, r, n, CENTERED)
         _stored(slope, dx, e1, e2, z1, z2, where, mask, AFTER, ROUND)
     if sums is not None:
-        # This program's row of (programs, 2 or 1, n).
-        parts = 2 if CENTERED else 1
-        out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
-        tl.store(out, tl.sum(dw, 0), mask=at < n)
-        if CENTERED:
-            tl.store(out + n, tl.sum(db, 0), mask=at < n)
+        store_sums(sums, dw, db, n, at, CENTERED)
 
 
 def with_chains(chain: NormChain) -> Callable[..., tuple[Tensor, ...]]:

@@ -72,6 +72,16 @@ def slope_of(g, u, w, r, n, CENTERED: tl.constexpr):
     return slope * r[:, None]
 
 
+@triton.jit
+def store_sums(sums, dw, db, n, at, CENTERED: tl.constexpr):
+    """Store a program's sums for weight and bias as its row of (programs, 2 or 1, n)."""
+    parts = 2 if CENTERED else 1
+    out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
+    tl.store(out, tl.sum(dw, 0), mask=at < n)
+    if CENTERED:
+        tl.store(out + n, tl.sum(db, 0), mask=at < n)
+
+
 @Kernel
 def _norm_grad(
     dy, x, weight, mean, rstd, dx, sums, rows, n, eps: tl.float64,
@@ -102,12 +112,7 @@ def _norm_grad(
                 db += g
         tl.store(dx + where, slope_of(g, u, w, r, n, CENTERED).to(dx.dtype.element_ty), mask=mask)
     if sums is not None:
-        # This program's row of (programs, 2 or 1, n).
-        parts = 2 if CENTERED else 1
-        out = sums + tl.program_id(0).to(tl.int64) * n * parts + at
-        tl.store(out, tl.sum(dw, 0), mask=at < n)
-        if CENTERED:
-            tl.store(out + n, tl.sum(db, 0), mask=at < n)
+        store_sums(sums, dw, db, n, at, CENTERED)
 
 
 @Kernel
