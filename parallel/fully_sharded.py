@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -31,7 +31,7 @@ __all__ = [
     "register_fsdp_forward_method",
 ]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M", bound=Module | Sequence[Module])
 
 # As `Module.shard_`: a parameter of which a shard would have fewer elements stays whole.
 SHARD_MIN_SIZE = 1024
@@ -185,7 +185,7 @@ def _sharded_class(cls: type[Module]) -> type[Module]:
 
 
 def fully_shard(
-    module: M | list[M],
+    module: M,
     *,
     mesh: DeviceMesh | None = None,
     reshard_after_forward: bool | int | None = None,
@@ -193,7 +193,7 @@ def fully_shard(
     mp_policy: MixedPrecisionPolicy = _FULL_PRECISION,
     offload_policy: OffloadPolicy | None = None,
     ignored_params: set[Parameter] | None = None,
-) -> M | list[M]:
+) -> M:
     """Store a module's parameters in shards, in place, and let its calls take local batches.
 
     Parameters become global over `mesh`, by default all ranks, from the values of its first one.
@@ -217,7 +217,7 @@ def fully_shard(
     >>> type(fully_shard(model, mesh=mesh)).__name__, model[0].weight.placements
     ('FSDPSequential', (Shard(dim=0),))
     """
-    modules = module if isinstance(module, list) else [module]
+    modules: Sequence[Any] = module if isinstance(module, (list, tuple)) else [module]
     for each in modules:
         if not isinstance(each, Module):
             raise OnefoldTypeError(

@@ -117,25 +117,28 @@ def sharded(mesh, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
-def train_on_local_batches(shape):
+def trained_on_local_batches(shape, options):
+    """The state after training on this rank's parts, and how many results it then gets."""
     rank, ranks = flow.distributed.get_rank(), flow.distributed.get_world_size()
     size = 8 // ranks
 
     def mine(x):
         return flow.tensor(x[rank * size : (rank + 1) * size])
 
-    for options in [{}, {"reshard_after_forward": False}]:
-        mesh = None if shape is None else init_device_mesh("cpu", shape)
-        model = sharded(mesh, **options)
-        train(model, mine)
-        assert_trained({k: v.full_tensor().numpy() for k, v in model.state_dict().items()})
-        logits = model(mine(batches()[0]))
-        assert logits.is_local and len(logits) == size
+    mesh = None if shape is None else init_device_mesh("cpu", shape)
+    model = sharded(mesh, **options)
+    train(model, mine)
+    state = {name: value.full_tensor().numpy() for name, value in model.state_dict().items()}
+    logits = model(mine(batches()[0]))
+    return state, logits.is_local, len(logits)
 
 
+@pytest.mark.parametrize("options", [{}, {"reshard_after_forward": False}])
 @pytest.mark.parametrize(("ranks", "shape"), [(2, (2,)), (2, None), (4, (2, 2))])
-def test_local_batches_of_processes(ranks, shape):
-    run_ranks(ranks, train_on_local_batches, shape)
+def test_local_batches_of_processes(ranks, shape, options):
+    for state, is_local, size in run_ranks(ranks, trained_on_local_batches, shape, options):
+        assert_trained(state)
+        assert is_local and size == 8 // ranks
 
 
 @pytest.mark.parametrize("options", [{}, {"reshard_after_forward": False}])
@@ -206,22 +209,24 @@ def test_mixed_precision(world, reduce_dtype):
     )
 
 
-def call_loss():
+def gradients_of_loss():
+    """Those of a method, for this rank's half of a batch."""
     model = sharded(None)
     register_fsdp_forward_method(model, "loss")
-    x = flow.tensor(batches()[0][4 * flow.distributed.get_rank() :][:4])
-    loss = model.loss(x)
-    assert loss.is_local
+    loss = model.loss(flow.tensor(batches()[0][4 * flow.distributed.get_rank() :][:4]))
     loss.backward()
-    wanted = net()
-    wanted.loss(flow.tensor(batches()[0])).backward()
-    for name, param in wanted.named_parameters():
-        found = model.get_parameter(name).grad.full_tensor()
-        np.testing.assert_allclose(found.numpy(), param.grad.numpy(), rtol=1e-9, atol=1e-12)
+    found = {name: p.grad.full_tensor().numpy() for name, p in model.named_parameters()}
+    return loss.is_local, found
 
 
 def test_a_method_takes_local_batches_too():
-    run_ranks(2, call_loss)
+    model = net()
+    model.loss(flow.tensor(batches()[0])).backward()
+    wanted = {name: param.grad.numpy() for name, param in model.named_parameters()}
+    for is_local, found in run_ranks(2, gradients_of_loss):
+        assert is_local and found.keys() == wanted.keys()
+        for name, gradient in wanted.items():
+            np.testing.assert_allclose(found[name], gradient, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_methods_about_time_change_nothing(world):
