@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
+from .compat.rotary_layouts import fused_apply_rotary_emb
 from .engine.generator import Generator, default_generator
 from .engine.ops.data_movement import wrap
 from .engine.tensor import Tensor, tensor_ops
 from .errors import OnefoldValueError, ShapeError
 from .nn import functional as F
 from .nn.functional import gelu, log_softmax, relu, sigmoid, silu, softmax, tanh
-from .rotary_layouts import fused_apply_rotary_emb
 
 __all__ = [
     "add",

@@ -26,7 +26,6 @@ try:
         errors as errors,
         fft as fft,
         func as func,
-        import_paths as _import_paths,
         linalg as linalg,
         nn as nn,
         optim as optim,
@@ -35,6 +34,9 @@ try:
         special as special,
     )
     from .checkpoint.save_load import load, save
+    from .compat import import_paths as _import_paths
+    from .compat.missing_names import NAMES as _MISSING
+    from .compat.private_names import NAMES as _PRIVATE
     from .engine import (
         autograd_api as autograd,
         env_api as env,
@@ -80,13 +82,11 @@ try:
     from .graph.recaptures import RecaptureWarning
     from .graph.stages.compile_stages import PipelineWarning
     from .graph.unsupported import missing_attribute as _missing_attribute
-    from .missing_names import NAMES as _MISSING
     from .nn.compile import compile
     from .nn.layout_rules import LocalPartsWarning
     from .optim import swa_utils as _swa_utils
     from .optim.grad_scaler import GradScaler
     from .optim.replicas import check_replicas
-    from .private_names import NAMES as _PRIVATE
     from .sparse import sparse_coo_tensor
     from .utils.visualize import visualize_layout
 finally:

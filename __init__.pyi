@@ -63,7 +63,6 @@ from . import (
     checkpoint as checkpoint,
     compiler as compiler,
     cuda as cuda,
-    dense_buffers,
     distributions as distributions,
     errors as errors,
     fft as fft,
@@ -75,21 +74,19 @@ from . import (
     linalg as linalg,
     nn as nn,
     onnx as onnx,
-    op_namespaces,
     optim as optim,
     parallel as parallel,
     profiler as profiler,
     quasirandom as quasirandom,
-    random_state,
     serialization as serialization,
     sparse as sparse,
     special as special,
     testing as testing,
-    torch_types,
     utils as utils,
     version as version,
 )
 from .checkpoint.save_load import load as load, save as save
+from .compat import dense_buffers, op_namespaces, random_state, torch_types
 from .engine import autograd_api as autograd, env_api as env, sbp as sbp
 from .engine.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .engine.autocast import (

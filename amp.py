@@ -18,6 +18,6 @@ __all__ = [
     "is_autocast_available",
 ]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 autocast_mode = grad_scaler = sys.modules[__name__]  # torch's modules of these names

@@ -8,4 +8,4 @@ from torch.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsu
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it

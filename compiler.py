@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
+from .compat.missing_names import COMPILER
 from .engine import interpreter
 from .errors import OnefoldRuntimeError
 from .graph.unsupported import missing_attribute
-from .missing_names import COMPILER
 from .nn.compile import compile
 
 __all__ = [

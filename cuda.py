@@ -69,13 +69,13 @@ from torch.cuda import (
     utilization,
 )
 
-from . import cuda_amp as amp
+from .compat import cuda_amp as amp
+from .compat.missing_names import CUDA as _MISSING
 from .engine.argument_types import DeviceLike
 from .engine.generator import default_generator
 from .engine.ops.typed_tensors import CUDA_TENSORS as _CUDA_TENSORS
 from .errors import OnefoldValueError
 from .graph.unsupported import missing_attribute as _missing_attribute
-from .missing_names import CUDA as _MISSING
 
 __all__ = [
     "Event",
@@ -148,7 +148,7 @@ __all__ = [
     "utilization",
 ]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 # Legacy constructors: FloatTensor and others.
 globals().update(_CUDA_TENSORS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from .compat.missing_names import FX
 from .graph.unsupported import missing_attribute
-from .missing_names import FX
 
 __all__ = ["has_side_effect", "wrap"]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from typing import (
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
+from .compat.missing_names import JIT
 from .graph.unsupported import missing_attribute
-from .missing_names import JIT
 from .nn.module import Module
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
     "unused",
 ]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 P = ParamSpec("P")
 R = TypeVar("R")

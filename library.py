@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from .compat.missing_names import LIBRARY
+from .compat.op_namespaces import custom_ops
 from .engine.argument_errors import describe, fits
 from .engine.autograd_function import Context, Function
 from .engine.tensor import Tensor
@@ -25,8 +27,6 @@ from .errors import (
     user_line,
 )
 from .graph.unsupported import missing_attribute
-from .missing_names import LIBRARY
-from .op_namespaces import custom_ops
 
 __all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake", "register_kernel"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from .compat.missing_names import ONNX
 from .graph.unsupported import missing_attribute
-from .missing_names import ONNX
 
 __all__ = ["is_in_onnx_export"]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 
 def is_in_onnx_export() -> bool:

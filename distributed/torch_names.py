@@ -16,25 +16,25 @@ OFFERED: Mapping[str, str] = {
         is_initialized is_mpi_available is_nccl_available is_torchelastic_launched
         monitored_barrier new_group new_subgroups new_subgroups_by_enumeration
         """.split(),
-        "process_groups",
+        "comm.process_groups",
     ),
     **dict.fromkeys(
         """Work all_gather all_gather_into_tensor all_gather_single all_reduce all_to_all
         all_to_all_single barrier broadcast gather reduce reduce_scatter
         reduce_scatter_single reduce_scatter_tensor scatter
         """.split(),
-        "group_collectives",
+        "comm.group_collectives",
     ),
     **dict.fromkeys(
         """P2POp all_gather_object batch_isend_irecv broadcast_object_list gather_object irecv isend
         recv scatter_object_list send
         """.split(),
-        "group_messages",
+        "comm.group_messages",
     ),
     **dict.fromkeys(("DeviceMesh", "init_device_mesh"), "parallel.device_mesh"),
 }
 
-# Modules that stand elsewhere; import_paths.py leads there.
+# Modules that stand elsewhere; compat/import_paths.py leads there.
 MODULES = ("device_mesh", "fsdp", "nn", "tensor")
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"

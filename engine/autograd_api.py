@@ -42,7 +42,7 @@ __all__ = [
     "set_grad_enabled",
 ]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 
 def __getattr__(name: str) -> ModuleType:

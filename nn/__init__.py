@@ -220,6 +220,6 @@ for _kind in (Module, Sequential, ModuleList, ModuleDict, ParameterList, Paramet
 
 
 def __getattr__(name: str) -> object:
-    if name in ("attention", "modules"):  # paths of import_paths.py
+    if name in ("attention", "modules"):  # paths of compat/import_paths.py
         return _import_module(f"{__name__}.{name}")
     raise _missing_attribute(_UNSUPPORTED, "onefold.nn", name)

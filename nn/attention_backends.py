@@ -16,7 +16,7 @@ from .unsupported_names import ATTENTION
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 
 @contextmanager

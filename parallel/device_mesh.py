@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..comm.process_groups import ProcessGroup
 from ..distributed.world import world
 from ..engine.ops.creation import tensor
 from ..engine.placement import Placement, Ranks, SupportsArray
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldValueError
-from ..process_groups import ProcessGroup
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 

@@ -20,12 +20,12 @@ from torch.distributed.fsdp import (
     StateDictType,
 )
 
+from ..comm.process_groups import ProcessGroup
 from ..distributed.world import world
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..nn.module import Module
 from ..nn.utils.clip_grad import clip_grad_norm_
-from ..process_groups import ProcessGroup
 from .device_mesh import DeviceMesh
 from .fully_sharded import (
     CPUOffloadPolicy,
@@ -59,7 +59,7 @@ __all__ = [
     "register_fsdp_forward_method",
 ]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 _WRAPPED = "_fsdp_wrapped_module"
 _KEPT = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)

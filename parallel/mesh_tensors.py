@@ -53,7 +53,7 @@ __all__ = [
 
 M = TypeVar("M", bound=Module)
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 
 class MeshPlacement:

@@ -32,7 +32,7 @@ _OF_HOST = {
     ("named_groups.py", "shake_hands"), ("connection.py", "_make_world"),
     ("rank_error.py", "close_connections"), ("collectives.py", "barrier"),
     ("collectives.py", "gather_objects"), ("rank_agreement.py", "begin"),
-    ("replicas.py", "_compare"), ("comm.py", "send"), ("comm.py", "recv"),
+    ("replicas.py", "_compare"), ("local_collectives.py", "send"), ("local_collectives.py", "recv"),
 }  # fmt: skip
 _POISON = 0xA5
 

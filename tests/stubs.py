@@ -425,7 +425,7 @@ def root_line(name):
 
 
 def path_stub(path):
-    """The stub of an import path that leads to another module (import_paths.py)."""
+    """The stub of an import path that leads to another module (compat/import_paths.py)."""
     module = import_module(f"onefold.{path}")
     package = f"onefold.{path}".rpartition(".")[0]
     doc = HEADER.format(inspect.cleandoc(module.__doc__).splitlines()[0])
@@ -442,19 +442,22 @@ def root_stub():
     }
     of_torch = [root_line(name) for name in found if name not in modules]
     on_demand = [
-        f"from . import {module}" + f" as {name}" * (name == module)
-        for name, module in modules.items()
-        if name == module or module not in modules
+        f"from {relative(package, 'onefold')} import {module}" + f" as {name}" * (name == module)
+        for name, path in modules.items()
+        for package, _, module in [f"onefold.{path}".rpartition(".")]
+        if name == module or path not in modules
     ]
     # A stub exports no import by another name that is not in `__all__`.
-    renamed = [f"{name} = {module}" for name, module in modules.items() if name != module]
+    renamed = [
+        f"{name} = {path.rpartition('.')[2]}" for name, path in modules.items() if name != path
+    ]
     kind = "from .engine.ops.typed_tensors import TensorType"
     body = "\n".join([*on_demand, *of_torch, kind, *lines, *renamed, "__version__: str"])
     doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
     return f"{doc}\nimport builtins\n{body}\n{exported(onefold.__all__)}\n"
 
 
-# Import paths (import_paths.py) in packages; a stub named random would hide that of Python.
+# Import paths (compat/import_paths.py) in packages; a stub named random would hide that of Python.
 PATHS = "autograd signal utils.data.dataloader utils.data.dataset utils.data.sampler".split()
 
 STUBS = {

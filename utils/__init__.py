@@ -4,8 +4,8 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
+from ..compat.missing_names import UTILS as _MISSING
 from ..graph.unsupported import missing_attribute as _missing_attribute
-from ..missing_names import UTILS as _MISSING
 from .rank_zero import get_logger as get_logger, rank_zero_only as rank_zero_only
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Tensors of Onefold for einops: its functions take them, as they take those of torch.
 
 einops finds what computes with a tensor among the subclasses of its `AbstractBackend`. This module
-is imported when einops is, by `import_paths`.
+is imported when einops is, by `compat.import_paths`.
 """
 
 from __future__ import annotations

@@ -6,4 +6,4 @@ from . import signal_windows as windows
 
 __all__ = ["windows"]
 
-__path__: list[str] = []  # import_paths.py leads to what is below it
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it

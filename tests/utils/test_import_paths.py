@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import onefold as flow
-from onefold import missing_names
+from onefold.compat import missing_names
+from onefold.compat.import_paths import PATHS, MissingModule
 from onefold.errors import OnefoldRuntimeError
-from onefold.import_paths import PATHS, MissingModule
 from onefold.nn import unsupported_names
 
 IMPORTS = """

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import onefold as flow
-from onefold import missing_names
+from onefold.compat import missing_names
 from onefold.errors import OnefoldRuntimeError
 
 C, F = flow._C, torch.nn.functional

@@ -28,7 +28,7 @@ from .samplers import (
 )
 from .tensor_dataset import TensorDataset as TensorDataset, random_split as random_split
 
-# Modules of torch whose names are all here (import_paths.py).
+# Modules of torch whose names are all here (compat/import_paths.py).
 ON_DEMAND = ("_utils", "dataloader", "dataset", "sampler")
 
 

@@ -1,12 +1,4 @@
-"""Collectives on local tensors, between all ranks of the job or some (`flow.comm`).
-
-Global tensors communicate by themselves; these are for programs that keep a part of their own on
-each rank. All ranks, or those of the list `ranks`, call them in one order. Ranks first compare what
-they were called with, so a wrong call raises the same error on every rank, and changes no tensor.
-Results are written into the given tensors and are not recorded for gradients. In a virtual world a
-local tensor stands for the same value on every rank; what would differ from rank to rank is an
-error there.
-"""
+"""The collectives of `flow.comm`: checked on all ranks, run, and written into tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .distributed import collectives
-from .distributed.json_values import encode, to_text
-from .distributed.point_to_point import transfer
-from .distributed.world import world
-from .engine.convert import read_device
-from .engine.grad_mode import no_grad
-from .engine.tensor import Tensor
-from .engine.values import from_torch
-from .errors import (
+from ..distributed import collectives
+from ..distributed.json_values import encode, to_text
+from ..distributed.point_to_point import transfer
+from ..distributed.world import world
+from ..engine.convert import read_device
+from ..engine.grad_mode import no_grad
+from ..engine.tensor import Tensor
+from ..engine.values import from_torch
+from ..errors import (
     MixedTensorsError,
     OnefoldError,
     OnefoldRuntimeError,
@@ -34,22 +26,6 @@ from .errors import (
     ShapeError,
     user_line,
 )
-
-__all__ = [
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "gather",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "send",
-]
 
 _Form = tuple[tuple[int, ...], torch.dtype]
 _Ranks = Sequence[int] | None

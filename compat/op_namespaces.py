@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from .engine.argument_errors import with_argument_errors
-from .engine.names import find_name
-from .errors import OnefoldAttributeError
+from ..engine.argument_errors import with_argument_errors
+from ..engine.names import find_name
+from ..errors import OnefoldAttributeError
 
 custom_ops: dict[str, Callable[..., Any]] = {}  # by their names, such as "mylib::scale"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch._utils import ExceptionWrapper
 
-from .engine.ops.cat_split import cat
-from .engine.tensor import Tensor
+from ..engine.ops.cat_split import cat
+from ..engine.tensor import Tensor
 
 __all__ = [
     "ExceptionWrapper",

@@ -10,12 +10,12 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
 from types import ModuleType
 
-from .distributed.torch_names import MISSING as DISTRIBUTED, MISSING_OF_TENSORS
-from .errors import OnefoldRuntimeError
+from ..distributed.torch_names import MISSING as DISTRIBUTED, MISSING_OF_TENSORS
+from ..errors import OnefoldRuntimeError
+from ..nn.unsupported_names import ATTENTION, LAYERS
 from .missing_names import CUDA, FX, JIT, NAMES, ONNX, UTILS
-from .nn.unsupported_names import ATTENTION, LAYERS
 
-_PACKAGE = __name__.rpartition(".")[0]
+_PACKAGE = __name__.partition(".")[0]
 
 _BACKENDS = "cpu cuda cudnn mkl mkldnn mps openmp opt_einsum".split()
 
@@ -25,7 +25,7 @@ PATHS: Mapping[str, str] = {
     **{
         f"{_PACKAGE}.{path}": f"{_PACKAGE}.{module}"
         for path, module in {
-            "_utils": "dense_buffers",
+            "_utils": "compat.dense_buffers",
             "amp.autocast_mode": "amp",
             "amp.grad_scaler": "amp",
             "autograd": "engine.autograd_api",
@@ -36,22 +36,22 @@ PATHS: Mapping[str, str] = {
             "autograd.graph": "engine.saved_tensors",
             "autograd.profiler": "profiler.autograd_profiler",
             "autograd.variable": "engine.legacy_variable",
-            "cuda.amp": "cuda_amp",
-            "cuda.amp.autocast_mode": "cuda_amp",
-            "cuda.amp.grad_scaler": "cuda_amp",
+            "cuda.amp": "compat.cuda_amp",
+            "cuda.amp.autocast_mode": "compat.cuda_amp",
+            "cuda.amp.grad_scaler": "compat.cuda_amp",
             "distributed._composable": "parallel.fsdp",
             "distributed._composable.fsdp": "parallel.fsdp",
             "distributed._tensor": "parallel.mesh_tensors",
             "distributed.device_mesh": "parallel.device_mesh",
             "distributed.fsdp": "parallel.fsdp",
-            "distributed.nn": "differentiable_collectives",
-            "distributed.nn.functional": "differentiable_collectives",
+            "distributed.nn": "comm.differentiable_collectives",
+            "distributed.nn.functional": "comm.differentiable_collectives",
             "distributed.tensor": "parallel.mesh_tensors",
             "nn.attention": "nn.attention_backends",
             "nn.attention.flex_attention": "nn.flex_attention",
-            "nn.modules": "layer_paths",
+            "nn.modules": "compat.layer_paths",
             **{
-                f"nn.modules.{name}": f"layer_paths:{name}"
+                f"nn.modules.{name}": f"compat.layer_paths:{name}"
                 for name in """
                 activation adaptive batchnorm channelshuffle container conv distance dropout
                 flatten fold instancenorm lazy linear loss module normalization padding
@@ -59,11 +59,11 @@ PATHS: Mapping[str, str] = {
                 """.split()
             },
             "nn.parallel.distributed": "nn.parallel",
-            "ops": "op_namespaces",
-            "random": "random_state",
+            "ops": "compat.op_namespaces",
+            "random": "compat.random_state",
             "signal": "engine.ops.signal",
             "signal.windows": "engine.ops.signal_windows",
-            "types": "torch_types",
+            "types": "compat.torch_types",
             "utils.data._utils": "utils.data",
             "utils.data._utils.collate": "utils.data.collate",
             "utils.data.dataloader": "utils.data",

@@ -5,7 +5,7 @@ from builtins import bool as _bool, complex as _complex, float as _float, int as
 from torch import Size, device as _device, dtype as _dtype, layout as _layout
 from torch.types import Device, FileLike, Number, Storage, _size
 
-from .engine.tensor import Tensor
+from ..engine.tensor import Tensor
 
 __all__ = [
     "Device",

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from .distributed import collectives
-from .distributed.messages import Message, start_recv, start_send
-from .distributed.world import world
-from .engine.grad_mode import no_grad
-from .engine.tensor import Tensor
-from .engine.values import from_torch
-from .errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..distributed import collectives
+from ..distributed.messages import Message, start_recv, start_send
+from ..distributed.world import world
+from ..engine.grad_mode import no_grad
+from ..engine.tensor import Tensor
+from ..engine.values import from_torch
+from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from .group_collectives import Group, Work, members, rank_of, root_of
 
 

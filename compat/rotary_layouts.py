@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .engine.tensor import Tensor, tensor_ops
-from .errors import OnefoldValueError
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldValueError
 
 _LAYOUTS = ("BHMK", "BMHK", "MBHK", "BM(HK)", "BM(H2K)", "BM(H3K)")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from .engine.argument_types import DeviceLike
-from .engine.commit import restored
-from .engine.generator import (
+from ..engine.argument_types import DeviceLike
+from ..engine.commit import restored
+from ..engine.generator import (
     default_generator,
     get_rng_state,
     initial_seed,

@@ -11,15 +11,15 @@ from types import ModuleType
 import torch
 from torch.nn.modules.module import _addindent
 
-from . import nn
-from .nn.convolution import _ConvNd, _ConvTransposeNd
-from .nn.loss_layers import _Loss, _WeightedLoss
-from .nn.module_state import IncompatibleKeys
-from .nn.recurrent_cells import RNNCellBase
-from .nn.running_norm import BatchNorm, RunningNorm, _InstanceNorm
-from .nn.table_layers import BASES
-from .nn.transformer import _clones
-from .nn.transformer_layers import _activation
+from .. import nn
+from ..nn.convolution import _ConvNd, _ConvTransposeNd
+from ..nn.loss_layers import _Loss, _WeightedLoss
+from ..nn.module_state import IncompatibleKeys
+from ..nn.recurrent_cells import RNNCellBase
+from ..nn.running_norm import BatchNorm, RunningNorm, _InstanceNorm
+from ..nn.table_layers import BASES
+from ..nn.transformer import _clones
+from ..nn.transformer_layers import _activation
 
 __path__: list[str] = []  # import_paths.py leads to what is below it
 

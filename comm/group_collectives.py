@@ -12,10 +12,10 @@ from typing import TypeAlias
 from torch.distributed import ReduceOp
 from torch.futures import Future
 
-from . import comm
-from .distributed.world import world
-from .engine.tensor import Tensor, tensor_ops
-from .errors import OnefoldTypeError, OnefoldValueError
+from ..distributed.world import world
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldTypeError, OnefoldValueError
+from . import local_collectives as collectives
 from .process_groups import GroupMember, ProcessGroup, get_global_rank
 
 Group: TypeAlias = ProcessGroup | None
@@ -118,7 +118,9 @@ def all_reduce(
     tensor: Tensor, op: object = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Write the combination of the ranks' tensors into each of them."""
-    return _run(group, async_op, lambda ranks: comm.all_reduce(tensor, _op(op), ranks), [tensor])
+    return _run(
+        group, async_op, lambda ranks: collectives.all_reduce(tensor, _op(op), ranks), [tensor]
+    )
 
 
 def reduce(
@@ -132,7 +134,7 @@ def reduce(
     """Write the combination of the ranks' tensors into that of rank `dst`."""
 
     def call(ranks: tuple[int, ...]) -> None:
-        comm.reduce(tensor, rank_of(dst, group_dst, group, "dst"), _op(op), ranks)
+        collectives.reduce(tensor, rank_of(dst, group_dst, group, "dst"), _op(op), ranks)
 
     return _run(group, async_op, call, [tensor])
 
@@ -147,7 +149,7 @@ def broadcast(
     """Write rank `src`'s tensor into those of the others."""
 
     def call(ranks: tuple[int, ...]) -> None:
-        comm.broadcast(tensor, rank_of(src, group_src, group, "src"), ranks)
+        collectives.broadcast(tensor, rank_of(src, group_src, group, "src"), ranks)
 
     return _run(group, async_op, call, [tensor])
 
@@ -157,7 +159,10 @@ def all_gather(
 ) -> Work | None:
     """Write the ranks' tensors into `tensor_list`, in the order of the ranks."""
     return _run(
-        group, async_op, lambda ranks: comm.all_gather(tensor_list, tensor, ranks), tensor_list
+        group,
+        async_op,
+        lambda ranks: collectives.all_gather(tensor_list, tensor, ranks),
+        tensor_list,
     )
 
 
@@ -168,7 +173,7 @@ def all_gather_into_tensor(
     return _run(
         group,
         async_op,
-        lambda ranks: comm.all_gather_into_tensor(output_tensor, input_tensor, ranks),
+        lambda ranks: collectives.all_gather_into_tensor(output_tensor, input_tensor, ranks),
         [output_tensor],
     )
 
@@ -184,7 +189,7 @@ def gather(
     """Write the ranks' tensors into rank `dst`'s `gather_list`; by default the first rank's."""
 
     def call(ranks: tuple[int, ...]) -> None:
-        comm.gather(tensor, gather_list, root_of(dst, group_dst, group, "dst"), ranks)
+        collectives.gather(tensor, gather_list, root_of(dst, group_dst, group, "dst"), ranks)
 
     return _run(group, async_op, call, gather_list or ())
 
@@ -200,7 +205,7 @@ def scatter(
     """Write the i-th tensor of rank `src`'s list into the i-th rank's `tensor`."""
 
     def call(ranks: tuple[int, ...]) -> None:
-        comm.scatter(tensor, scatter_list, root_of(src, group_src, group, "src"), ranks)
+        collectives.scatter(tensor, scatter_list, root_of(src, group_src, group, "src"), ranks)
 
     return _run(group, async_op, call, [tensor])
 
@@ -216,7 +221,7 @@ def reduce_scatter(
     return _run(
         group,
         async_op,
-        lambda ranks: comm.reduce_scatter(output, input_list, _op(op), ranks),
+        lambda ranks: collectives.reduce_scatter(output, input_list, _op(op), ranks),
         [output],
     )
 
@@ -232,7 +237,7 @@ def reduce_scatter_tensor(
     return _run(
         group,
         async_op,
-        lambda ranks: comm.reduce_scatter_tensor(output, input, _op(op), ranks),
+        lambda ranks: collectives.reduce_scatter_tensor(output, input, _op(op), ranks),
         [output],
     )
 
@@ -250,7 +255,7 @@ def all_to_all(
     return _run(
         group,
         async_op,
-        lambda ranks: comm.all_to_all(output_tensor_list, input_tensor_list, ranks),
+        lambda ranks: collectives.all_to_all(output_tensor_list, input_tensor_list, ranks),
         output_tensor_list,
     )
 
@@ -270,7 +275,7 @@ def all_to_all_single(
             list(tensor_ops.split(x.detach(), _sizes(x, sizes, len(ranks))))  # views of rows
             for x, sizes in ((output, output_split_sizes), (input, input_split_sizes))
         )
-        comm.all_to_all(outs, ins, ranks)
+        collectives.all_to_all(outs, ins, ranks)
 
     return _run(group, async_op, call, [output])
 
@@ -288,4 +293,4 @@ def _sizes(x: Tensor, sizes: Sequence[int] | None, count: int) -> list[int]:
 
 def barrier(group: Group = None, async_op: bool = False, device_ids: object = None) -> Work | None:
     """Return when every rank of the group has called this."""
-    return _run(group, async_op, comm.barrier)
+    return _run(group, async_op, collectives.barrier)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .engine import autocast as _autocast
-from .optim.grad_scaler import GradScaler
+from ..engine import autocast as _autocast
+from ..optim.grad_scaler import GradScaler
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 

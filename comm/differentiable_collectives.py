@@ -10,10 +10,10 @@ from typing import Any
 
 from torch.distributed import ReduceOp
 
+from ..engine.autograd_function import Context, Function
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldNotImplementedError
 from . import group_collectives as groups
-from .engine.autograd_function import Context, Function
-from .engine.tensor import Tensor, tensor_ops
-from .errors import OnefoldNotImplementedError
 from .group_collectives import Group, members
 from .process_groups import get_rank
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from .engine.tensor import Tensor
-from .errors import OnefoldRuntimeError, OnefoldValueError
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, OnefoldValueError
 
 _PREFIX = "_foreach_"
 _BOUNDS = {"maximum": "clamp_min", "minimum": "clamp_max"}  # which also take numbers

@@ -19,11 +19,11 @@ from torch.distributed import (
     default_pg_timeout,
 )
 
-from . import comm
-from .distributed.topology import get_local_rank
-from .distributed.world import forget_world, world
-from .env import MASTER_ADDR, MASTER_PORT, RANK, STORE, TIMEOUT, WORLD_SIZE
-from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..distributed.topology import get_local_rank
+from ..distributed.world import forget_world, world
+from ..env import MASTER_ADDR, MASTER_PORT, RANK, STORE, TIMEOUT, WORLD_SIZE
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from . import local_collectives as collectives
 
 __all__ = [
     "DistBackendError",
@@ -340,4 +340,4 @@ def monitored_barrier(
 ) -> None:
     """`barrier`: every wait names the ranks that did not come."""
     if get_rank(group) >= 0:
-        comm.barrier(get_process_group_ranks(group))
+        collectives.barrier(get_process_group_ranks(group))
