@@ -30,7 +30,9 @@ class Whole:
     outputs: tuple[torch.Tensor, ...]
     metas: tuple[Meta, ...]
     tol: float  # the relative difference that reordered arithmetic may show
-    shards: dict[object, dict[int, torch.Tensor]] = field(default_factory=dict)  # made so far
+    # What was made so far, of an input in a layout, and of all inputs in theirs.
+    shards: dict[object, dict[int, torch.Tensor]] = field(default_factory=dict)
+    laid_out: dict[object, tuple[Meta | None, ...]] = field(default_factory=dict)
 
 
 def whole(call: OpCall) -> Whole:
@@ -200,9 +202,12 @@ def run_shards(
 
 
 def _laid_out(found: Whole, placement: Placement, inputs: Layouts) -> tuple[Meta | None, ...]:
-    tensors = zip(found.call.tensors, inputs, strict=True)
-    metas = [Meta.of(value.shape, value.dtype, placement, nd_sbp) for value, nd_sbp in tensors]
-    return _metas(found.call.with_tensors(metas))
+    key = (placement, tuple(inputs))
+    if key not in found.laid_out:
+        tensors = zip(found.call.tensors, inputs, strict=True)
+        metas = [Meta.of(value.shape, value.dtype, placement, nd_sbp) for value, nd_sbp in tensors]
+        found.laid_out[key] = _metas(found.call.with_tensors(metas))
+    return found.laid_out[key]
 
 
 def _metas(described: Sequence[object]) -> tuple[Meta | None, ...]:

@@ -23,8 +23,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     # torch would keep each seed for later, with the whole stack as text: a millisecond every time.
-    for device in (torch.cuda, torch.xpu, torch.mtia):
-        device._lazy_call = lambda *args, **kwargs: None
+    for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
+        module._lazy_call = lambda *args, **kwargs: None
 
 # Fixed examples by default, so that a failure is the same on every machine. To look for new ones:
 # pytest --hypothesis-profile=dev. TEST_MAX_EXAMPLES=1000 deepens either.
