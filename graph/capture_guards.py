@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
+from itertools import accumulate
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -35,12 +37,24 @@ _SEQUENCES = (list, tuple, set, frozenset, deque)
 _WRAPPED = (UserDict, ChainMap, MappingProxyType)
 _CONTAINERS = (*_SEQUENCES, dict, *_WRAPPED, UserList)
 _ARRAYS = (np.ndarray, torch.Tensor, bytearray)  # whose elements are read as numbers
-_HELD = (Tensor, *_CONTAINERS, *_ARRAYS)
+_METHODS = (property, staticmethod, classmethod)
 _READ = 1 << 16  # bytes of an array that are compared in each call; a larger one is not
 _MISSING = object()
 # Names in code that reads attributes whose names are not in the code.
-_DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
-_IMPLIED = ("__call__", "__getitem__", "__getattr__")  # methods that code calls without their names
+_DYNAMIC = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple"})
+# Methods that code calls without their names.
+_IMPLIED = frozenset(
+    f"__{name}__"
+    for name in """
+    call getitem setitem contains len iter next reversed getattr getattribute get enter exit
+    bool float int complex index neg pos abs invert round array torch_function
+    add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift
+    radd rsub rmul rmatmul rtruediv rfloordiv rmod rdivmod rpow rand ror rxor rlshift rrshift
+    iadd isub imul imatmul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift
+    """.split()
+)
+# Those of a dataclass read all of its fields, and code seldom compares objects: they do not count.
+_COMPARISONS = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 # The tables of modules, which are compared for themselves (`nn.graph_structure.Tables`).
 _TABLES = frozenset(
     """
@@ -51,11 +65,13 @@ _TABLES = frozenset(
 
 
 class _Owner(NamedTuple):
-    """The attributes of an object or a class."""
+    """The attributes of an object, a class, a module or a function."""
 
     table: Mapping[str, object]
     before: Mapping[str, object]  # as they were before the capture
     guarded: set[str]
+    behind: Set[str] = frozenset()  # the names that are looked up elsewhere if they are not here
+    every: bool = False  # whether code may read all of them without their names
 
 
 class _Slots(Mapping[str, object]):
@@ -139,44 +155,26 @@ class Guards:
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, (ModuleType, type)):
-                self._add_members(value, names)
+                self._left.append(value)
             elif not isinstance(value, _FIXED):
                 self._names.append((function.__globals__, name, value))
                 self.add(value)
+        self._left += _imported(function, names)
         self._add_all((function.__defaults__, function.__kwdefaults__))
-
-    def _add_members(self, owner: ModuleType | type, names: set[str]) -> None:
-        """What a user's module or class has under these names."""
-        if isinstance(owner, type):
-            self._left.append(owner)
-            return
-        for table in _tables(owner):
-            for name in sorted(names & table.keys()):
-                value = table[name]
-                if isinstance(value, (*_PLAIN, *_HELD)):
-                    self._names.append((table, name, value))
-                    self.add(value)
-                elif isinstance(value, FunctionType):
-                    self.add(value)
-                elif isinstance(value, type):
-                    self._left.append(value)
+        if vars(function):
+            self._owners.append(_Owner(vars(function), dict(vars(function)), set()))
 
     def add_method(self, kind: type, name: str = "forward") -> None:
         """Follow a method of a class, and those that it calls by name."""
         left = [name]
         while left:
-            name = left.pop()
-            found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
-            if isinstance(found, property):
-                found = found.fget
-            elif isinstance(found, (staticmethod, classmethod)):
-                found = found.__func__
-            if isinstance(found, FunctionType) and (kind, found) not in self._followed:
-                self._followed.add((kind, found))
-                names = set(_names_in(found.__code__))
-                self._words |= names
-                left += sorted(names)
-                self.add(found)
+            for found in _definitions(kind, left.pop()):
+                if (kind, found) not in self._followed:
+                    self._followed.add((kind, found))
+                    names = set(_names_in(found.__code__))
+                    self._words |= names
+                    left += sorted(names)
+                    self.add(found)
 
     def add_object(self, value: object, before: Mapping[str, object] | None = None) -> None:
         """Guard the attributes of an object, and of its class, that the code reads by name.
@@ -188,20 +186,22 @@ class Guards:
         self._kept[id(value)] = value
         table = getattr(value, "__dict__", None)
         if isinstance(table, dict):
-            self._owners.append(_Owner(table, dict(table) if before is None else before, set()))
+            known = dict(table) if before is None else before
+            self._owners.append(_Owner(table, known, set(), _names_of(type(value).__mro__), True))
         slots = _Slots(value)
         if len(slots):
-            self._owners.append(_Owner(slots, dict(slots), set()))
+            self._owners.append(_Owner(slots, dict(slots), set(), every=True))
         self._add_class(type(value))
 
     def _add_class(self, kind: type) -> None:
-        """The numbers, tensors and containers that are attributes of a class, and its methods."""
+        """The attributes and methods of a class and its bases."""
         if id(kind) in self._kept:
             return
         self._kept[id(kind)] = kind
-        for table in _tables(kind):
-            found = {name: x for name, x in table.items() if isinstance(x, (*_PLAIN, *_HELD))}
-            self._owners.append(_Owner(table, found, set()))
+        for base in kind.__mro__:
+            if not _is_fixed(base.__module__):
+                table, behind = vars(base), _names_of(base.__mro__[1:])
+                self._owners.append(_Owner(table, dict(table), set(), behind, True))
         if not _is_fixed(kind.__module__):
             self._kinds.append(kind)
 
@@ -224,7 +224,7 @@ class Guards:
 
     def _look_at(self, owner: _Owner) -> None:
         """Guard the attributes of an object whose names occur in the code that was added."""
-        every = not self._words.isdisjoint(_DYNAMIC)
+        every = owner.every and not self._words.isdisjoint(_DYNAMIC)
         for name, value in owner.before.items():
             called = name in self._words
             if name in owner.guarded or name in _TABLES:
@@ -234,6 +234,9 @@ class Guards:
                 self._names.append((owner.table, name, value))
                 if called:
                     self._left.append(value)
+        for name in (owner.behind & self._words) - owner.before.keys() - owner.guarded:
+            owner.guarded.add(name)
+            self._names.append((owner.table, name, _MISSING))
 
     def _add_methods(self, kind: type) -> None:
         """Follow the methods and properties of an object that the code may call."""
@@ -241,16 +244,20 @@ class Guards:
         for name in sorted(self._words & set(dir(kind))):
             if not layer or isinstance(getattr(kind, name, None), property):
                 self.add_method(kind, name)
-        if not layer:
-            for name in _IMPLIED:
-                self.add_method(kind, name)
+        implied = _IMPLIED if is_dataclass(kind) else _IMPLIED | _COMPARISONS
+        for name in sorted(implied & _names_of(kind.__mro__)):
+            self.add_method(kind, name)
 
     def _follow(self, value: object) -> None:
         """Follow an attribute, as it is after the capture."""
         if isinstance(value, type):
             if not _is_fixed(value.__module__):
                 self._add_class(value)
-        elif isinstance(value, (*_PLAIN, *_FIXED, Tensor)):
+        elif isinstance(value, ModuleType):
+            if not _is_fixed(value.__name__) and id(value) not in self._kept:
+                self._kept[id(value)] = value
+                self._owners.append(_Owner(vars(value), dict(vars(value)), set()))
+        elif isinstance(value, (*_PLAIN, *_FIXED, *_METHODS, Tensor)):
             return
         elif isinstance(value, (FunctionType, MethodType, partial)):
             self.add(value)
@@ -292,7 +299,7 @@ class Guards:
     def drop_changed(self) -> None:
         """Drop the guards of what has changed since: the captured function itself changed it."""
         self.settle()
-        self._names = [each for each in self._names if _same(each[0].get(each[1]), each[2])]
+        self._names = [x for x in self._names if _same(x[0].get(x[1], _MISSING), x[2])]
         self._cells = [each for each in self._cells if _same(_content(each[0]), each[1])]
         self._items = [each for each in self._items if _all_same(*each)]
 
@@ -325,11 +332,41 @@ def _is_package(module: str) -> bool:
     return module.partition(".")[0] in _PACKAGES
 
 
-def _tables(owner: ModuleType | type) -> list[Mapping[str, object]]:
-    """Where a user's module, or a class and its bases, have their members."""
-    if isinstance(owner, type):
-        return [vars(kind) for kind in owner.__mro__ if not _is_fixed(kind.__module__)]
-    return [] if _is_fixed(owner.__name__) else [vars(owner)]
+def _imported(function: FunctionType, names: set[str]) -> Iterator[ModuleType]:
+    """The modules that the code of a function may import, also from its own package."""
+    package = str(function.__globals__.get("__package__") or "")
+    for before in accumulate(
+        ["", *package.split(".")], lambda *parts: ".".join(filter(None, parts))
+    ):
+        for name in sorted(names):
+            found = sys.modules.get(f"{before}.{name}".strip("."))
+            if isinstance(found, ModuleType):
+                yield found
+
+
+def _definitions(kind: type, name: str) -> Iterator[FunctionType]:
+    """The functions that a method of a class may run: its own, and those behind `super()`."""
+    for base in kind.__mro__:
+        found = vars(base).get(name)
+        if isinstance(found, property):
+            found = found.fget
+        elif isinstance(found, (staticmethod, classmethod)):
+            found = found.__func__
+        if isinstance(found, FunctionType):
+            yield found
+            if "super" not in _names_in(found.__code__) and not hasattr(found, "__wrapped__"):
+                return
+
+
+def _names_of(kinds: Iterable[type]) -> set[str]:
+    """The names that users' classes have, which attributes of an instance may hide."""
+    return {
+        name
+        for kind in kinds
+        if not _is_fixed(kind.__module__)
+        for name, value in vars(kind).items()
+        if not hasattr(type(value), "__set__")
+    }
 
 
 def _is_fixed(module: str) -> bool:
