@@ -18,7 +18,13 @@ from ..engine.autograd_tape import Edge, Leaf, Node, Output
 from ..engine.functional_autograd import gradients_or_zeros
 from ..engine.grad_mode import enable_grad
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
+from ..errors import (
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    ShapeError,
+    kind_of,
+)
 
 ArgNums = int | tuple[int, ...]
 
@@ -101,6 +107,7 @@ def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) ->
             raise OnefoldRuntimeError(
                 f"vjp: the cotangents must be nested like the outputs, {form}, but are {shape}"
             )
+        _check_directions("vjp: cotangent", seeds, "output", outputs)
         with own:
             gradients = own.nested(own.gradients(outputs, seeds))
         return own.outside(gradients)
@@ -125,8 +132,13 @@ def jvp(
     >>> flow.func.jvp(flow.sin, (flow.tensor(0.0),), (flow.tensor(2.0),))
     (tensor(0.), tensor(2.))
     """
-    if tree_flatten(tuple(primals))[1] != tree_flatten(tuple(tangents))[1]:
-        raise OnefoldRuntimeError("jvp: the tangents must be nested like the primals")
+    points, tree = tree_flatten(tuple(primals))
+    directions, shape = tree_flatten(tuple(tangents))
+    if shape != tree:
+        raise OnefoldRuntimeError(
+            f"jvp: the tangents must be nested like the primals, {tree}, but are {shape}"
+        )
+    _check_directions("jvp: tangent", directions, "primal", points)
     with _Transform() as own:
         output, aux = _with_aux(func(*own.given(primals, tuple(range(len(primals))))), has_aux)
         outputs, form = tree_flatten(output)
@@ -135,7 +147,7 @@ def jvp(
             raise OnefoldRuntimeError("jvp: an output does not depend on any primal (strict=True)")
         seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
         linear = own.gradients(outputs, seeds)
-        products = gradients_or_zeros(linear, seeds, tree_flatten(tuple(tangents))[0], True)
+        products = gradients_or_zeros(linear, seeds, directions, True)
         own.leaves += seeds
     results = (output, tree_unflatten(products, form), *([aux] if has_aux else []))
     return own.outside(results)
@@ -152,7 +164,7 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
     >>> push(flow.tensor(2.0))
     tensor(2.)
     """
-    tree = tree_flatten(primals)[1]
+    points, tree = tree_flatten(primals)
     with _Transform() as own:
         output = func(*own.given(primals, tuple(range(len(primals)))))
         outputs, form = tree_flatten(output)
@@ -167,6 +179,7 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
             raise OnefoldRuntimeError(
                 f"linearize: the tangents must be nested like the primals, {tree}, but are {shape}"
             )
+        _check_directions("linearize: tangent", given, "primal", points)
         with own:
             products = gradients_or_zeros(linear, seeds, given, True)
         return own.outside(tree_unflatten(products, form))
@@ -324,6 +337,24 @@ def _check_outputs(what: str, outputs: Sequence[object]) -> None:
         if not isinstance(y, Tensor):
             raise OnefoldTypeError(
                 f"{what}: the function must return onefold Tensors, but got {kind_of(y)}"
+            )
+
+
+def _check_directions(
+    what: str, given: Sequence[object], of: str, points: Sequence[object]
+) -> None:
+    """Raise unless each tangent is a tensor of the shape of its primal, or cotangents of outputs."""
+    for index, (v, x) in enumerate(zip(given, points, strict=True)):
+        if v is None and of == "output":  # 1 for an output without dims
+            continue
+        if not isinstance(v, Tensor):
+            raise OnefoldTypeError(
+                f"{what} {index} must be an onefold Tensor, but got {kind_of(v)}"
+            )
+        if isinstance(x, Tensor) and v.shape != x.shape:
+            raise ShapeError(
+                f"{what} {index} must have the shape of {of} {index}, {tuple(x.shape)}, but has "
+                f"{tuple(v.shape)}"
             )
 
 

@@ -132,6 +132,9 @@ def test_wrong_calls():
         (lambda: f.vjp(flow.sin, x)[1]((x, x)), "nested like"),
         (lambda: f.jvp(flow.sin, (x,), (x, x)), "nested like"),
         (lambda: f.jvp(lambda x: flow.ones(1), (x,), (x,), strict=True), "depend"),
+        (lambda: f.jvp(flow.sin, (x,), (x[0],)), r"tangent 0 .* primal 0, \(2,\), but has \(\)"),
+        (lambda: f.vjp(flow.sin, x)[1](x[0]), r"cotangent 0 .* output 0, \(2,\), but has \(\)"),
+        (lambda: f.linearize(flow.sin, x)[1](x[0]), r"linearize: tangent 0 .* primal 0, \(2,\)"),
     ):
         with pytest.raises(RuntimeError, match=text):
             call()
@@ -145,6 +148,8 @@ def test_wrong_calls():
         (lambda: f.jacrev(lambda x: 3.0)(x), "return onefold Tensors, but got float"),
         (lambda: f.vjp(lambda x: 3.0, x), "return onefold Tensors, but got float"),
         (lambda: f.jvp(lambda x: torch.ones(2), (x,), (x,)), "got torch.Tensor"),
+        (lambda: f.jvp(flow.sin, (x,), (2.0,)), "tangent 0 must be an onefold Tensor, but got"),
+        (lambda: f.vjp(flow.sin, x)[1](2.0), "cotangent 0 must be an onefold Tensor, but got"),
         (lambda: flow.vmap(flow.sin)(torch.ones(2)), "got torch.Tensor; use onefold.from_torch"),
     ):
         with pytest.raises(TypeError, match=text):
