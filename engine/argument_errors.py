@@ -423,8 +423,8 @@ def describe(kind: object) -> str:
     """The types of a parameter in words.
 
     Example:
-        >>> describe(int | Sequence[int] | None)
-        'an int, a sequence of ints or None'
+        >>> describe(int | Sequence[Sequence[int]] | None)
+        'an int, a sequence of sequences of ints or None'
     """
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _WORDS:
@@ -438,6 +438,8 @@ def describe(kind: object) -> str:
         return f"one of {', '.join(map(repr, inner))}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a dict"
+    if origin is tuple and len({*inner} - {...}) > 1:
+        return f"a tuple ({', '.join(map(describe, inner))})"
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return f"a sequence of {_several(describe(inner[0]))}" if inner else "a sequence"
     if getattr(kind, "__name__", "") == "Tensor":
@@ -449,4 +451,6 @@ def describe(kind: object) -> str:
 
 def _several(word: str) -> str:
     article, _, noun = word.partition(" ")
-    return f"{noun}s" if article in ("a", "an") and " or " not in noun else word
+    if article not in ("a", "an") or " or " in noun:
+        return word
+    return re.sub(r"(?= of | \(|$)", "s", noun, count=1)

@@ -41,6 +41,9 @@ class Slot:
 
     index: int
 
+    def __repr__(self) -> str:
+        return f"argument {self.index}"
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -52,6 +55,9 @@ class Constant:
     type: type
     value: object
     zero: str = ""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 class Arguments(NamedTuple):

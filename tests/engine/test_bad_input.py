@@ -203,3 +203,19 @@ def nameless(x, dim=0):
 def test_a_function_that_does_not_refuse_is_found(function, kind):
     kinds = {each.kind for each in Call(function.__name__, function, (torch.ones(2, 3),)).check()}
     assert kind in kinds
+
+
+WORDS = {
+    "a sequence of tuples (a str, an onefold Tensor), but got": lambda: flow.optim.SGD([1]),
+    "argument 1: (argument 0,)\n  argument 2: (('upper', True),)": lambda: flow.linalg.cholesky(
+        -flow.eye(2), upper=True
+    ),
+    "argument 1: (argument 0, -2)": lambda: flow.fft.irfft(flow.ones(3), n=-2),
+}
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_arguments_are_shown_as_they_were_written(text, world):
+    with pytest.raises(OnefoldError) as caught:
+        WORDS[text]()
+    assert text in str(caught.value)
