@@ -9,7 +9,8 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
@@ -50,10 +51,9 @@ def list(
 
     The arguments by name are torch's, of downloads: they change nothing.
     """
-    conf = _conf(repo_or_dir, source)
-    return [
-        name for name, found in vars(conf).items() if callable(found) and not name.startswith("_")
-    ]
+    with _conf(repo_or_dir, source) as conf:
+        found = vars(conf)
+    return sorted(name for name in found if callable(found[name]) and not name.startswith("_"))
 
 
 def help(
@@ -66,7 +66,8 @@ def help(
     trust_repo: bool | str | None = None,
 ) -> str | None:
     """The docstring of an entry point. The arguments by name change nothing."""
-    return _entry(_conf(repo_or_dir, source), model).__doc__
+    with _conf(repo_or_dir, source) as conf:
+        return _entry(conf, model).__doc__
 
 
 def load(
@@ -89,7 +90,8 @@ def load(
     sources than "local", OnefoldRuntimeError where the folder, a module that `dependencies` in
     hubconf.py names, or the entry point is missing.
     """
-    return _entry(_conf(repo_or_dir, source), model)(*args, **kwargs)
+    with _conf(repo_or_dir, source) as conf:
+        return _entry(conf, model)(*args, **kwargs)
 
 
 def load_state_dict_from_url(
@@ -116,7 +118,9 @@ def load_state_dict_from_url(
     return load_file(path, map_location=map_location)
 
 
-def _conf(folder: str, source: str) -> ModuleType:
+@contextmanager
+def _conf(folder: str, source: str) -> Iterator[ModuleType]:
+    """The module hubconf.py of a folder, in a block that imports modules from there."""
     if source != "local":
         raise OnefoldValueError(
             f"hub: source={source!r} would download {folder!r}, but only source='local' is "
@@ -132,15 +136,15 @@ def _conf(folder: str, source: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     conf = module_from_spec(spec)
-    sys.path.insert(0, os.fspath(folder))  # for what it imports from there
+    sys.path.insert(0, os.fspath(folder))
     try:
         spec.loader.exec_module(conf)
         missing = [name for name in getattr(conf, "dependencies", ()) if find_spec(name) is None]
+        if missing:
+            raise OnefoldRuntimeError(f"hub: {path} needs modules that are missing: {missing}")
+        yield conf
     finally:
         sys.path.remove(os.fspath(folder))
-    if missing:
-        raise OnefoldRuntimeError(f"hub: {path} needs modules that are missing: {missing}")
-    return conf
 
 
 def _entry(conf: ModuleType, model: str) -> Callable[..., Any]:

@@ -343,7 +343,7 @@ def _check_outputs(what: str, outputs: Sequence[object]) -> None:
 def _check_directions(
     what: str, given: Sequence[object], of: str, points: Sequence[object]
 ) -> None:
-    """Raise unless each tangent is a tensor of the shape of its primal, or cotangents of outputs."""
+    """Raise unless each tangent (cotangent) is a tensor of the shape of its primal (output)."""
     for index, (v, x) in enumerate(zip(given, points, strict=True)):
         if v is None and of == "output":  # 1 for an output without dims
             continue

@@ -14,7 +14,8 @@ dependencies = ["torch"]
 def linear(width, bias=True):
     """A linear layer."""
     import onefold
-    return onefold.nn.Linear(width, scale(width), bias=bias)
+    from more_parts_of_hub import first
+    return onefold.nn.Linear(width, first(scale)(width), bias=bias)
 
 def _hidden():
     pass
@@ -25,19 +26,22 @@ def _hidden():
 def folder(tmp_path):
     (tmp_path / "hubconf.py").write_text(CONF)
     (tmp_path / "parts_of_hub.py").write_text("def scale(n):\n    return 2 * n\n")
+    (tmp_path / "more_parts_of_hub.py").write_text("def first(f):\n    return f\n")
     yield tmp_path
-    sys.modules.pop("parts_of_hub", None)
+    for name in ("parts_of_hub", "more_parts_of_hub"):
+        sys.modules.pop(name, None)
 
 
 def test_entry_points(folder):
     before = list(sys.path)
-    assert flow.hub.list(folder) == ["scale", "linear"]
+    names = ["linear", "scale"]  # in the order of torch.hub.list
+    assert flow.hub.list(folder) == names
     assert flow.hub.help(folder, "linear") == "A linear layer."
     layer = flow.hub.load(str(folder), "linear", 3, source="local", bias=False)
     assert layer.weight.shape == (6, 3)
     assert sys.path == before
     about = {"force_reload": True, "skip_validation": True, "trust_repo": True}
-    assert flow.hub.list(folder, **about, verbose=False) == ["scale", "linear"]
+    assert flow.hub.list(folder, **about, verbose=False) == names
     assert flow.hub.help(folder, "linear", **about) == "A linear layer."
     again = flow.hub.load(str(folder), "linear", 3, source="local", verbose=False, **about)
     assert again.weight.shape == (6, 3)
