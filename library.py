@@ -264,6 +264,11 @@ def custom_op(
                     f"custom_op: the parameter {key!r} of {name} must have a type annotation, such "
                     f"as `{key}: flow.Tensor`"
                 )
+        if isinstance(mutates_args, str) and mutates_args != "unknown":
+            raise OnefoldValueError(
+                "custom_op: mutates_args must be a sequence of names or 'unknown', but got "
+                f"{mutates_args!r}; write [{mutates_args!r}]"
+            )
         written = () if mutates_args == "unknown" else tuple(mutates_args)
         unknown = [each for each in written if each not in parameters]
         if unknown:

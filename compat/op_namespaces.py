@@ -1,6 +1,6 @@
 """torch.ops (`flow.ops`): ops by namespace and name, such as `flow.ops.aten.mm.default`.
 
-`aten` has the functions of the package that torch has, too; other namespaces hold the custom ops
+`aten` has the functions and methods of the package that torch has, too; other namespaces hold the custom ops
 of a program (`flow.library.custom_op`). An overload, such as `default`, is the op itself under
 another name: arguments choose.
 """
@@ -16,6 +16,8 @@ import torch
 from ..engine.argument_errors import with_argument_errors
 from ..engine.names import find_name
 from ..errors import OnefoldAttributeError
+
+_IN_TORCH = (torch, torch.Tensor, torch.nn.functional)
 
 custom_ops: dict[str, Callable[..., Any]] = {}  # by their names, such as "mylib::scale"
 
@@ -51,11 +53,12 @@ class OpNamespace:
         custom = custom_ops.get(f"{self.__name__}::{name}")
         if custom is not None:
             return _custom(f"{self.__name__}.{name}", custom)
-        function = find_name(name) if self.__name__ == "aten" and hasattr(torch, name) else None
+        in_torch = self.__name__ == "aten" and any(hasattr(place, name) for place in _IN_TORCH)
+        function = find_name(name) if in_torch else None
         if function is None:
             known = [key for key in custom_ops if key.startswith(f"{self.__name__}::")]
             hint = (
-                "it has the functions of the package that torch has"
+                "it has the functions and methods of the package that torch has, too"
                 if self.__name__ == "aten"
                 else f"it has {', '.join(known) or 'no ops'}; make one with flow.library.custom_op"
             )

@@ -157,6 +157,8 @@ def test_errors_of_custom_ops_say_what_to_do(world):
         flow.ops.t_errors.g  # noqa: B018
     with pytest.raises(ValueError, match="no custom op 't_errors::g'"):
         library.register_fake("t_errors::g")
+    with pytest.raises(ValueError, match=r"sequence of names or 'unknown', but got 'x'; write"):
+        library.custom_op("t_errors::h", lambda x: None, mutates_args="x")
     with pytest.raises(AttributeError, match=r"decorate it with flow.library.custom_op"):
         library.triton_op  # noqa: B018
 
@@ -169,5 +171,10 @@ def test_names_of_aten_are_functions_of_the_package(world):
     assert aten.mm.default is flow.ops.aten.mm.default
     assert (str(aten.mm.default), str(aten.mm)) == ("aten.mm.default", "aten.mm")
     assert aten.mm.default not in {aten.bmm.default, aten.mm}
+    y = aten.view.default(x, [3, 2])  # a method, as the next ones
+    assert aten.add_.Tensor(y, 1).tolist() == aten.copy_.default(y, 2 * flow.ones(3, 2)).tolist()
+    assert x.tolist() == [[2, 2, 2], [2, 2, 2]]
+    wanted = torch.ops.aten.gelu.default(x.to_torch(), approximate="tanh")
+    assert aten.gelu.default(x, approximate="tanh").tolist() == wanted.tolist()
     with pytest.raises(AttributeError, match=r"ops.aten has no op 'nothing'"):
         aten.nothing  # noqa: B018
