@@ -1,8 +1,8 @@
 """torch.ops (`flow.ops`): ops by namespace and name, such as `flow.ops.aten.mm.default`.
 
-`aten` has the functions and methods of the package that torch has, too; other namespaces hold the custom ops
-of a program (`flow.library.custom_op`). An overload, such as `default`, is the op itself under
-another name: arguments choose.
+`aten` has the functions and methods of the package that torch has, too; other namespaces hold the
+custom ops of a program (`flow.library.custom_op`). An overload, such as `default`, is the op itself
+under another name: arguments choose.
 """
 
 from __future__ import annotations

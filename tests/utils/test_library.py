@@ -158,7 +158,7 @@ def test_errors_of_custom_ops_say_what_to_do(world):
     with pytest.raises(ValueError, match="no custom op 't_errors::g'"):
         library.register_fake("t_errors::g")
     with pytest.raises(ValueError, match=r"sequence of names or 'unknown', but got 'x'; write"):
-        library.custom_op("t_errors::h", lambda x: None, mutates_args="x")
+        library.custom_op("t_errors::h", same, mutates_args="x")
     with pytest.raises(AttributeError, match=r"decorate it with flow.library.custom_op"):
         library.triton_op  # noqa: B018
 
