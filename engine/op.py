@@ -271,6 +271,12 @@ class Op:
         """Arithmetic of the whole logical op."""
         return self.flops_per_element * sum(meta.numel for meta in outputs)
 
+    def exact_flops(
+        self, inputs: Sequence[Meta | None], outputs: Sequence[Meta], attrs: Sequence[object]
+    ) -> float:
+        """`flops`, also where it follows from attributes and not from shapes alone."""
+        return self.flops(inputs, outputs)
+
     def flops_fraction(self, inputs: Sequence[Meta | None], attrs: object) -> float:
         """The part of `flops` that the kernel computes: less than 1 where it skips zeros."""
         return 1.0

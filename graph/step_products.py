@@ -40,7 +40,7 @@ def products_of(step: ProgramStep, rank: int) -> Iterator[Product]:
     inputs = [meta and shard(meta, rank) for meta in step.input_metas]
     outputs = [shard(meta, rank) for meta in step.output_metas]
     here = [meta for meta in outputs if meta is not None]
-    flop = op.flops(inputs, here) if len(here) == len(outputs) else 0.0
+    flop = op.exact_flops(inputs, here, step.attrs) if len(here) == len(outputs) else 0.0
     if flop:
         largest = max(meta.numel for meta in (*inputs, *here) if meta is not None)
         done = flop * op.flops_fraction(inputs, step.attrs)

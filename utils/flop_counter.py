@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from ..distributed.comm_log import table
 from ..engine import interpreter
 from ..engine.autocast import observing
+from ..engine.dispatcher import PACKED, arity
 from ..engine.observer import Observer
 from ..engine.op import Op
 from ..engine.tensor import Tensor
@@ -92,14 +93,16 @@ class _Counting(Observer):
         super().__init__(interpreter.get_current())
         self._counts = counts
 
-    def run(self, call: Callable[..., R], op: Any, args: tuple[object, ...]) -> R:
+    def run(self, call: Callable[..., R], op: Any, args: tuple[Any, ...]) -> R:
         result = super().run(call, op, args)
         if isinstance(op, Op) and type(op).flops is not Op.flops:
-            given = args[0] if args and isinstance(args[0], tuple) else args
+            number = arity[call]
+            packed = number == PACKED
+            given, attrs = (args[0], args[1:]) if packed else (args[:number], args[number:])
             inputs = [x.meta if isinstance(x, Tensor) else None for x in given]
             made = result if isinstance(result, tuple) else (result,)
             outputs = [y.meta for y in made if isinstance(y, Tensor)]
-            self._add(op.name, round(op.flops(inputs, outputs)))
+            self._add(op.name, round(op.exact_flops(inputs, outputs, attrs)))
         return result
 
     def _add(self, name: str, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import sqrt
+from math import prod, sqrt
 from typing import NamedTuple
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
@@ -56,6 +56,16 @@ class Contraction(Op):
         a, b = map(required, inputs)
         # Exact but for letters in all three terms, which it overrates by the root of their sizes.
         return 2.0 * sqrt(a.numel * b.numel * outputs[0].numel)
+
+    def exact_flops(
+        self, inputs: Sequence[Meta | None], outputs: Sequence[Meta], attrs: Sequence[object]
+    ) -> float:
+        sizes: dict[str, int] = {}
+        terms = str(attrs[0]).split("->")[0].split(",")
+        for term, meta in zip(terms, inputs, strict=True):
+            for letter, size in zip(term, required(meta).shape, strict=True):
+                sizes[letter] = size if size != 1 else sizes.get(letter, 1)
+        return 2.0 * prod(sizes.values())
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, attrs: ContractionAttributes

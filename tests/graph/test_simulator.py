@@ -22,6 +22,7 @@ from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.schedule_check import bubble
 from onefold.graph.schedules.simulate import Times, simulate
 from onefold.graph.simulator.event_simulation import Task, run
+from onefold.graph.step_products import products_of
 
 B, P, S0, S1 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1)
 FULL = Curve(((1.0, 1.0),))
@@ -509,3 +510,14 @@ def test_products_that_add_to_sums_take_no_longer(kind):
         for micro in range(1, 4):
             more = took[f"B{stage}.{micro}"] - took[f"B{stage}.0"]
             assert more == pytest.approx(addition, abs=1e-9)
+
+
+def test_an_einsum_has_the_arithmetic_of_the_product_that_it_is(world):
+    a, b = flow.ones(16, 3, 5), flow.ones(16, 4, 5)
+    forms = [lambda a, b: flow.einsum("bij,bkj->bik", a, b), lambda a, b: a @ b.transpose(1, 2)]
+    found = []
+    for form in forms:
+        graph = flow.nn.Graph.trace(form)
+        graph(a, b)
+        found.append([each.done for step in graph.program.steps for each in products_of(step, 0)])
+    assert found == [[2 * 16 * 3 * 4 * 5]] * 2
