@@ -9,7 +9,6 @@ import torch
 
 from ...engine import interpreter
 from ...engine.ops.cat_split import stack
-from ...engine.ops.creation import tensor
 from ...engine.ops.device_transfer import to
 from ...engine.ops.index import index_select
 from ...engine.ops.index_parsing import like_index
@@ -19,6 +18,7 @@ from ...engine.ops.slicing import narrow, select
 from ...engine.ops.view import reshape
 from ...engine.ops.where import where
 from ...engine.tensor import Tensor
+from ...engine.values import from_torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
 
@@ -118,7 +118,7 @@ class PackedSequence(_Fields):
 def _known(values: torch.Tensor, like: Tensor | None = None) -> Tensor:
     """A local tensor, or one laid out for `like`, whose values can be read in a capture, too."""
     with interpreter.using(None):
-        return tensor(values) if like is None else like_index(values, like)
+        return from_torch(values) if like is None else like_index(values, like)
 
 
 def _element(value: float, dtype: torch.dtype) -> Any:

@@ -158,3 +158,17 @@ def test_batch_sizes_are_on_the_cpu(world):
         ours.PackedSequence(flow.ones(1), sizes)
     with pytest.raises(flow.errors.OnefoldTypeError, match="needs batch_sizes"):
         ours.PackedSequence(flow.ones(2))
+
+
+def test_sequences_are_packed_where_new_tensors_are_global(world):
+    p, b = flow.placement("cpu", [0, 1]), flow.sbp.broadcast
+    parts = [values(length, 3) for length in (4, 2, 1)]
+    with flow.utils.global_view.global_mode(True, p, b):
+        packed = ours.pack_sequence([flow.tensor(part) for part in parts])
+        padded, lengths = ours.pad_packed_sequence(packed)
+    right, known = theirs.pad_packed_sequence(theirs.pack_sequence(parts))
+    check_packed(packed, theirs.pack_sequence(parts))
+    check(padded, right)
+    check(lengths, known)
+    assert packed.data.sbp == padded.sbp == (b,)
+    assert not packed.batch_sizes.is_global and not lengths.is_global
