@@ -11,8 +11,9 @@ from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
+from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -40,6 +41,7 @@ _ARRAYS = (np.ndarray, torch.Tensor, bytearray)  # whose elements are read as nu
 _METHODS = (property, staticmethod, classmethod)
 _READ = 1 << 16  # bytes of an array that are compared in each call; a larger one is not
 _MISSING = object()
+_SITES = frozenset({"site-packages", "dist-packages"})  # the folders of installed packages
 # Names in code that reads attributes whose names are not in the code.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple"})
 # Methods that code calls without their names.
@@ -148,21 +150,45 @@ class Guards:
             return
         names = set(_names_in(function.__code__))
         self._words |= names
+        modules = []
         for cell in function.__closure__ or ():
             value = _content(cell)
             self._cells.append((cell, value))
             self.add(value)
-        for name in sorted(names & function.__globals__.keys()):
-            value = function.__globals__[name]
-            if isinstance(value, (ModuleType, type)):
-                self._left.append(value)
-            elif not isinstance(value, _FIXED):
-                self._names.append((function.__globals__, name, value))
-                self.add(value)
-        self._left += _imported(function, names)
+            if isinstance(value, ModuleType):
+                modules.append(value)
+        self._add_members(function.__globals__, names)
+        for module in (*modules, *_imported(function, names)):
+            if not _is_others(module.__name__):
+                self._add_members(vars(module), names)
         self._add_all((function.__defaults__, function.__kwdefaults__))
         if vars(function):
             self._owners.append(_Owner(vars(function), dict(vars(function)), set()))
+
+    def _add_members(self, table: dict[str, object], names: set[str]) -> None:
+        """What a module has under these names, and what the modules in it have.
+
+        Of packages that are installed only numbers and tensors count: much of them is found by
+        one name or another, and what they hold for the whole program hardly changes.
+        """
+        left, seen = [table], [table]
+        while left:
+            table = left.pop()
+            installed = _is_others(str(table.get("__name__", "")))
+            for name in sorted(names & table.keys()):
+                value = table[name]
+                if isinstance(value, (*_PLAIN, Tensor)):
+                    self._names.append((table, name, value))
+                elif isinstance(value, ModuleType):
+                    if not _is_others(value.__name__) and not any(vars(value) is x for x in seen):
+                        left.append(vars(value))
+                        seen.append(vars(value))
+                elif isinstance(value, type):
+                    self._left.append(value)
+                elif not installed and not isinstance(value, BuiltinFunctionType):
+                    self._names.append((table, name, value))
+                    if not isinstance(value, FunctionType) or not _is_others(value.__module__):
+                        self.add(value)
 
     def add_method(self, kind: type, name: str = "forward") -> None:
         """Follow a method of a class, and those that it calls by name."""
@@ -199,7 +225,7 @@ class Guards:
             return
         self._kept[id(kind)] = kind
         for base in kind.__mro__:
-            if not _is_fixed(base.__module__):
+            if not _is_others(base.__module__):
                 table, behind = vars(base), _names_of(base.__mro__[1:])
                 self._owners.append(_Owner(table, dict(table), set(), behind, True))
         if not _is_fixed(kind.__module__):
@@ -245,18 +271,19 @@ class Guards:
             if not layer or isinstance(getattr(kind, name, None), property):
                 self.add_method(kind, name)
         implied = _IMPLIED if is_dataclass(kind) else _IMPLIED | _COMPARISONS
-        for name in sorted(implied & _names_of(kind.__mro__)):
-            self.add_method(kind, name)
+        for base in kind.__mro__:
+            if not _is_fixed(base.__module__):
+                for name in sorted(implied & vars(base).keys()):
+                    self.add_method(kind, name)
 
     def _follow(self, value: object) -> None:
         """Follow an attribute, as it is after the capture."""
         if isinstance(value, type):
-            if not _is_fixed(value.__module__):
+            if not _is_others(value.__module__):
                 self._add_class(value)
         elif isinstance(value, ModuleType):
-            if not _is_fixed(value.__name__) and id(value) not in self._kept:
-                self._kept[id(value)] = value
-                self._owners.append(_Owner(vars(value), dict(vars(value)), set()))
+            if not _is_others(value.__name__):
+                self._add_members(vars(value), self._words)
         elif isinstance(value, (*_PLAIN, *_FIXED, *_METHODS, Tensor)):
             return
         elif isinstance(value, (FunctionType, MethodType, partial)):
@@ -363,7 +390,7 @@ def _names_of(kinds: Iterable[type]) -> set[str]:
     return {
         name
         for kind in kinds
-        if not _is_fixed(kind.__module__)
+        if not _is_others(kind.__module__)
         for name, value in vars(kind).items()
         if not hasattr(type(value), "__set__")
     }
@@ -373,6 +400,18 @@ def _is_fixed(module: str) -> bool:
     """Whether nothing in a module changes: it is of a package, or comes with Python."""
     first = module.partition(".")[0]
     return first in _PACKAGES or first in sys.stdlib_module_names
+
+
+def _is_others(module: str | None) -> bool:
+    """Whether a module is no part of the user's program: it is fixed, or was installed."""
+    return module is None or _is_fixed(module) or _is_installed(module.partition(".")[0])
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(package: str) -> bool:
+    found = sys.modules.get(package)
+    places = [getattr(found, "__file__", None), *getattr(found, "__path__", ())]
+    return any(not _SITES.isdisjoint(PurePath(place).parts) for place in places if place)
 
 
 def _kind(tensor: Tensor) -> tuple[Meta, bool, bool]:
