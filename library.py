@@ -15,6 +15,7 @@ from .compat.missing_names import LIBRARY
 from .compat.op_namespaces import custom_ops
 from .engine.argument_errors import describe, fits
 from .engine.autograd_function import Context, Function
+from .engine.interpreter import get_current
 from .engine.tensor import Tensor
 from .engine.views import base_of
 from .errors import (
@@ -150,6 +151,8 @@ class CustomOpDef:
         self._check(arguments.arguments)
         values = (*arguments.args, *arguments.kwargs.values())
         call = _Call(self, self._body_for(values), arguments)
+        if (current := get_current()) is not None:
+            current.before_functions(call.body, self._setup_context, self._backward)
         results = _Recorded.apply(*call.tensors, call)
         return call.packed(results)
 

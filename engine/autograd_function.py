@@ -275,6 +275,7 @@ class Function:
             for arg in args:
                 if isinstance(arg, Tensor):
                     current.before_sharing(arg)
+            current.before_functions(cls.forward, cls.setup_context, cls.backward)
         ctx = Context()
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)

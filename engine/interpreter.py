@@ -42,6 +42,9 @@ class Interpreter:
     def before_gradient(self, tensor: Tensor) -> None:
         """Called before the `.grad` of a tensor is set."""
 
+    def before_functions(self, *functions: object) -> None:
+        """Called before the package calls users' functions, such as the forward of a Function."""
+
     def call_module(
         self,
         module: object,

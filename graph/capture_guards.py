@@ -11,7 +11,7 @@ from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import accumulate
 from pathlib import PurePath
 from types import (
@@ -379,6 +379,8 @@ def _definitions(kind: type, name: str) -> Iterator[FunctionType]:
             found = found.fget
         elif isinstance(found, (staticmethod, classmethod)):
             found = found.__func__
+        elif isinstance(found, (partialmethod, cached_property)):
+            found = found.func
         if isinstance(found, FunctionType):
             yield found
             if "super" not in _names_in(found.__code__) and not hasattr(found, "__wrapped__"):

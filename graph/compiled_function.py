@@ -74,6 +74,7 @@ class CompiledFunction:
                 self._results = FunctionResults(capture, places, returned)
                 capture.keep_end()
         self.modules = list(capture.modules.values())  # those called, as the capture keeps them
+        self.functions = capture.functions
         self._capture = capture
         self._captured = capture.program
         self._outside: Sequence[tuple[Tensor, Meta, bool]] = ()

@@ -62,6 +62,7 @@ class FunctionCapture(Capture):
     def __init__(self, named: Mapping[str, Tensor], paths: Mapping[int, str]) -> None:
         # Those that were called, by their identities, and their attributes before.
         self.modules: dict[int, tuple[object, dict[str, object]]] = {}
+        self.functions: list[object] = []  # of the program, which other code called
         self.outside: dict[int, Tensor] = {}  # those met, by their identities
         self.values: dict[int, Value] = {}  # that these are when the function begins
         self.argument_nodes: list[Edge | None] = []  # where the arguments are on the tape
@@ -139,6 +140,9 @@ class FunctionCapture(Capture):
         if id(module) not in self.modules:
             self.modules[id(module)] = module, dict(vars(module))
         return super().call_module(module, forward, args, kwargs)
+
+    def before_functions(self, *functions: object) -> None:
+        self.functions += functions
 
     # What belongs to a whole step.
 

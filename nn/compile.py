@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from copy import deepcopy
 from functools import update_wrapper
+from itertools import chain
 from threading import RLock
 from types import MethodType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
@@ -25,7 +26,7 @@ from ..graph.ir import Program
 from ..graph.pytree import tree_signature, tree_values
 from ..graph.recaptures import Recaptures
 from ..graph.setting_checks import integer
-from .graph_structure import Tables, same_tables
+from .graph_structure import HOOKS, Tables, same_tables
 from .module import Module
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,6 +78,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = interpreter.get_current()
         if current is not None and (current.captures or not isinstance(current, Through)):
+            current.before_functions(self._function)
             return self._function(*args, **kwargs)  # it is a part of that program
         autocast = _autocast(current)
         given = args, kwargs
@@ -164,12 +166,16 @@ class Compiled:
             if error.args:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
-        for module, _ in compiled.modules:
+        called = [module for module, _ in compiled.modules if isinstance(module, Module)]
+        for module in called:
             guards.add_method(type(module))
+            for hook in chain.from_iterable(vars(module)[name].values() for name in HOOKS):
+                guards.add(hook)
+        for each in compiled.functions:
+            guards.add(each)
         for each, before in [*objects, *compiled.modules]:
             guards.add_object(each, before)
         guards.drop_changed()
-        called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, guards, [*tops, *called])
         of_modules = entry.tables.held()
         free = compiled.finish([x for x in guards.tensors_by_name() if id(x) not in of_modules])

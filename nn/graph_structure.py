@@ -21,7 +21,7 @@ _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 class Structure:
@@ -66,7 +66,7 @@ def _of(module: Module) -> tuple[object, ...]:
         # Their identities: programs keep them, so that no later one can have the same.
         *map(id, fields["_parameters"].values()),
         *map(id, fields["_buffers"].values()),
-        *[hook for table in _HOOKS for hook in fields[table]],
+        *[hook for table in HOOKS for hook in fields[table]],
     )
 
 
@@ -93,7 +93,7 @@ class Tables:
     """The submodules, parameters, buffers and hooks of modules, for quick comparison."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
-        tables = [module.__dict__[name] for module in modules for name in (*_KINDS, *_HOOKS)]
+        tables = [module.__dict__[name] for module in modules for name in (*_KINDS, *HOOKS)]
         self._empty = [table for table in tables if not table]
         self._filled = [(table, [*map(id, table.values())]) for table in tables if table]
         self._held = [[*table.values()] for table in tables]  # so their identities stay theirs

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import asdict, dataclass
+from functools import partialmethod
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -96,7 +97,31 @@ class Fields:
     number: float = 2.0
 
 
-amount = Amount()
+class Applied(flow.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * fields.number
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * fields.number
+
+
+@flow.library.custom_op("t_lookups::scale", mutates_args=())
+def scale(x: flow.Tensor) -> flow.Tensor:
+    return x * fields.number
+
+
+class Fixed:
+    def times(self, x, by):
+        return x * by * fields.number
+
+    once = partialmethod(times, by=1.0)
+
+
+amount, fixed, hooked = Amount(), Fixed(), nn.Identity()
+hooked.register_forward_hook(lambda module, args, y: y * fields.number)
+within_other = flow.compile(lambda x: x * fields.number)
 inherited, replaced, described, fields = Inherited(), Amount(), Described(), Fields()
 derived, gained, iterated = Derived(), Derived(), Iterated()
 
@@ -138,6 +163,11 @@ LOOKUPS = {
     "by a comparison": (lambda x: x * 2 if amount < 3 else x, amount, "number", 5.0),
     "by super": (lambda x: x * inherited.read(), inherited, "number", 5.0),
     "by a descriptor": (lambda x: x * described.number, described, "stored", 5.0),
+    "by a Function": (lambda x: Applied.apply(x) * 2, fields, "number", 5.0),
+    "by a custom op": (lambda x: flow.ops.t_lookups.scale(x) * 2, fields, "number", 5.0),
+    "by a partialmethod": (lambda x: fixed.once(x) * 2, fields, "number", 5.0),
+    "by a hook of a layer": (lambda x: hooked(x) * 2, fields, "number", 5.0),
+    "by another compiled function": (lambda x: within_other(x) * 2, fields, "number", 5.0),
     "by asdict": (lambda x: x * asdict(fields)["number"], fields, "number", 5.0),
     "by super of a layer": (derived, derived, "number", 5.0),
     "by a loop of a layer": (iterated, iterated, "number", 5.0),
