@@ -13,6 +13,7 @@ from ..engine import interpreter
 from ..engine.convert import BOXING
 from ..engine.dispatcher import PACKED, arity
 from ..engine.op import Attributes, Op
+from ..engine.ops.recorded_graph import Recorded
 from ..engine.tensor import Tensor
 from .samples import word
 
@@ -63,8 +64,10 @@ class Recorder(interpreter.Interpreter):
         if isinstance(op, Op) and op is not BOXING:  # which has no rule
             count = arity[call]
             given, attrs = (args[0], args[1:]) if count == PACKED else (args[:count], args[count:])
-            found = OpCall(op, tuple(map(_value, given)), op.attributes(*attrs))
-            self.calls.setdefault(found.key(), found)
+            # Without gradients the op that records would not be needed.
+            for each in (op, op.forward) if isinstance(op, Recorded) else (op,):
+                found = OpCall(each, tuple(map(_value, given)), op.attributes(*attrs))
+                self.calls.setdefault(found.key(), found)
         with interpreter.using(None):
             return call(*args)
 

@@ -36,8 +36,24 @@ def kept_by_torch(function):
     return made, memory
 
 
+def of_torchs_graph(outputs):
+    """The tensors that the nodes of torch's graph below these outputs keep."""
+    seen, left = set(), [y.grad_fn for y in outputs if y.grad_fn is not None]
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                saved = getattr(node, name)
+                parts = saved if isinstance(saved, (tuple, list)) else [saved]
+                yield from (part for part in parts if isinstance(part, torch.Tensor))
+        left += [parent for parent, _ in node.next_functions if parent is not None]
+
+
 def kept_on_tape(outputs):
-    """The memory that the nodes below these tensors keep."""
+    """The memory that the nodes below these tensors keep, also in graphs of torch."""
     memory, seen, left = Memory(), set(), [y.node for y in outputs if y.node is not None]
     while left:
         edge = left.pop()
@@ -54,7 +70,9 @@ def kept_on_tape(outputs):
             parts = [part for part in edge.out if part] if several else [edge.out]
             tensors += [shard for part in parts for shard in part]
         for shard in tensors:
-            memory.add(shard)
+            record = vars(shard).get("record")
+            for kept in [shard] if record is None else of_torchs_graph(record.outputs):
+                memory.add(kept)
         left += [parent for parent in edge.parents if parent is not None]
     return memory
 

@@ -6,7 +6,7 @@ the op calls that the first sample of each function makes.
 
 import sys
 import warnings
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import op_table
@@ -19,7 +19,8 @@ from onefold.engine.names import all_names, find_name
 from onefold.engine.op import Op
 from onefold.engine.ops import NOT_PUBLIC
 from onefold.engine.ops.creation import tensor
-from onefold.engine.ops.torch_function import TorchOp
+from onefold.engine.ops.recorded_graph import Recorded
+from onefold.engine.ops.torch_op import TorchOp
 from onefold.engine.signature import Axis
 from onefold.engine.tensor import Tensor
 from onefold.errors import OnefoldError
@@ -96,19 +97,21 @@ def calls():
 
 
 def of_sample(sample):
-    def run():
-        return repr(sample), sample.run([ours(value) for value in sample.tensors()])
+    def run(leaves):
+        return repr(sample), sample.run([ours(value, leaves) for value in sample.tensors()])
 
     return run
 
 
 def of_entry(entry, name):
-    def run():
+    def run(leaves):
         torch.manual_seed(0)
         sample = plainest(entry)
         words = [word(value) for value in (sample.input, *sample.args)]
         words += [f"{key}={word(value)}" for key, value in sample.kwargs.items()]
-        made = find_name(name)(*ours((sample.input, *sample.args)), **ours(sample.kwargs))
+        made = find_name(name)(
+            *ours((sample.input, *sample.args), leaves), **ours(sample.kwargs, leaves)
+        )
         return f"{name}({', '.join(words)})", flat(made, Tensor)
 
     return run
@@ -128,24 +131,36 @@ def plainest(entry):
     return [*matrices, *found][0]
 
 
-def ours(value):
-    """The value with tensors of ours in the place of torch's."""
+def ours(value, leaves):
+    """The value with tensors of ours in the place of torch's.
+
+    `leaves` tells in turn of those of real numbers whether they require gradients.
+    """
     if isinstance(value, torch.Tensor):
         x = tensor(value)
-        return x.requires_grad_() if x.is_floating_point() else x
+        return x.requires_grad_(next(leaves)) if x.is_floating_point() else x
     if isinstance(value, dict):
-        return {key: ours(part) for key, part in value.items()}
-    return type(value)(map(ours, value)) if type(value) in (list, tuple) else value
+        return {key: ours(part, leaves) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(ours(part, leaves) for part in value)
+    return value
 
 
 def observed(run):
+    """What is observed with gradients of all inputs, or of the first, if torch has no others."""
+    found = observed_with(lambda: run(repeat(True)))
+    return found or observed_with(lambda: run(chain((True,), repeat(False))))
+
+
+def observed_with(run):
     """(the call as text, its outputs, the ops that it calls, what ran them), if there are any."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with record() as recorder:
                 text, outputs = run()
-            made = [call for call in recorder.calls.values() if call.tensors]
+            calls = recorder.calls.values()
+            made = [x for x in calls if x.tensors and not isinstance(x.op, Recorded)]
             if not made:
                 return None
             rows = ran(run)

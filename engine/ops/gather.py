@@ -34,7 +34,8 @@ from .data_movement import (
 from .dims import expand
 from .result_shapes import COMMON, REALS, alike, are_bools, fits_index
 from .slicing import Entries, slice_by
-from .torch_function import Arguments, Constant, TorchFunction, gradient_of, slots_for
+from .torch_function import TorchFunction
+from .torch_op import Arguments, Constant, gradient_of, slots_for
 from .view import reshape
 from .where import where
 

@@ -1,10 +1,10 @@
 """Recorded graphs: ops whose gradient uses the graph that torch's autograd recorded in forward.
 
-The gradient of a `TorchOp` recomputes forward. Where that costs too much, as in recurrent networks,
-an op derives from `RecordingOp`: if a gradient will be needed, torch records forward on each shard.
-The record is an attribute of a handle, one more output, which the tape saves for the op of the
-gradient. Without the record (the handle was packed, boxed or used before, or second gradients are
-wanted) forward is recomputed: a record saves time, no result depends on it.
+The gradient of a `TorchOp` recomputes forward. A `RecordingOp` has torch record forward on each
+shard, if a gradient will be needed. The record is an attribute of a handle, one more output, which
+the tape saves for the op of the gradient. Without the record (the handle was packed, boxed or used
+before, or second gradients are wanted) forward is recomputed: a record saves time, no result
+depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..meta import Meta
 from ..op import Arg, Gradients, Kernel, Local, Needs, required
 from ..tensor import Tensor
 from ..views import frozen
-from .torch_function import (
+from .torch_op import (
     Arguments,
     Dtypes,
     Given,
@@ -29,7 +29,10 @@ from .torch_function import (
     Shapes,
     TorchGradient,
     TorchOp,
+    apart,
+    empty_outputs,
     gradients,
+    is_empty,
 )
 
 _RECORD = "record"  # the attribute of a shard of the handle
@@ -45,28 +48,43 @@ class Record(NamedTuple):
 class RecordingOp(TorchOp):
     """An op whose forward is recorded where one of its inputs needs a gradient."""
 
+    # Whether graphs record, too. Their plans do not count the memory that torch keeps.
+    records_in_graphs = False
+
     def call(self, tensors: Sequence[Tensor | None], arguments: Arguments) -> tuple[Tensor, ...]:
-        wanted: tuple[int, ...] = ()
-        if interpreter.is_grad_enabled():
-            pairs = enumerate(tensors)
-            wanted = tuple([i for i, x in pairs if x is not None and x.node is not None])
+        wanted = self.recorded_for(tensors)
         if not wanted:
             return super().call(tensors, arguments)
-        return _recorded(self, wanted).call(tensors, arguments)[:-1]
+        captured = interpreter.capturing()
+        if captured and not self.records_in_graphs:
+            return super().call(tensors, arguments)
+        made = _recorded(self, wanted, captured).call(tensors, arguments)[:-1]
+        if not captured:
+            for y in made:
+                y.shared = True  # torch may need its memory for the gradient
+        return made
+
+    def recorded_for(self, tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
+        """The inputs that need gradients; none where nothing is to be recorded."""
+        if not interpreter.is_grad_enabled():
+            return ()
+        return tuple([i for i, x in enumerate(tensors) if x is not None and x.node is not None])
 
 
 class Recorded(TorchOp):
     """The outputs of `forward`, and a handle to the record of their computation.
 
     `wanted` are the inputs that need gradients. The handle has the batch dims of the op, in the
-    order of its groups, so that each part of a split batch has a handle.
+    order of its groups, so that each part of a split batch has a handle. `copies` is whether the
+    outputs are copies, since a graph plans to write where they are.
     """
 
-    def __init__(self, forward: TorchOp, wanted: tuple[int, ...]) -> None:
+    def __init__(self, forward: TorchOp, wanted: tuple[int, ...], copies: bool) -> None:
         self.saves_output = (forward.num_outputs,)
         super().__init__(forward.name, forward.num_outputs + 1)
         self.forward = forward
         self.wanted = wanted
+        self.copies = copies
 
     def infer(self, *args: Arg) -> tuple[Meta, ...]:
         *metas, arguments = args
@@ -89,9 +107,10 @@ class Recorded(TorchOp):
         return [Group(group.inputs, (*group.outputs, i)) for i, group in enumerate(found)]
 
     def bind(self, local: Local, attrs: Arguments) -> Kernel:
-        shape = local.output_shape(self.forward.num_outputs)
-        if 0 in shape:
-            return super().bind(local, attrs)
+        count = self.forward.num_outputs
+        if is_empty(local, count):
+            return empty_outputs(local)
+        shape = local.output_shape(count)
         return lambda *tensors: self.record(tensors, attrs, shape)
 
     def record(self, tensors: Given, arguments: Arguments, shape: tuple[int, ...]) -> Outputs:
@@ -103,8 +122,10 @@ class Recorded(TorchOp):
             made = self.forward.compute(inputs, arguments)
         handle = torch.zeros((), dtype=torch.bool, device=made[0].device).expand(shape)
         vars(handle)[_RECORD] = Record(inputs, made)
-        # Copies: torch may need what it returned for the gradient, and programs may write to it.
-        return (*[y.detach().clone() for y in made], handle)
+        outputs = tuple([y.detach() for y in made])
+        if self.copies:
+            return (*[y.clone() for y in outputs], handle)
+        return (*apart(outputs, tensors), handle)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         return self.forward.flops(inputs, outputs[:-1])
@@ -147,8 +168,8 @@ class RecordedGradient(TorchGradient):
 
 
 @lru_cache(maxsize=1024)
-def _recorded(op: TorchOp, wanted: tuple[int, ...]) -> Recorded:
-    return Recorded(op, wanted)
+def _recorded(op: TorchOp, wanted: tuple[int, ...], copies: bool) -> Recorded:
+    return Recorded(op, wanted, copies)
 
 
 @lru_cache(maxsize=1024)

@@ -24,7 +24,7 @@ from .cat_split import cat
 from .dropout import dropout as drop
 from .recorded_graph import RecordingOp
 from .slicing import narrow
-from .torch_function import Arguments, Dtypes, Given, Group, Outputs, Shapes
+from .torch_op import Arguments, Dtypes, Given, Group, Outputs, Shapes
 
 # The gates of each mode, as rows of its weights per unit of its hidden state.
 GATES = {"rnn_tanh": 1, "rnn_relu": 1, "gru": 3, "lstm": 4}
@@ -49,6 +49,8 @@ class SequenceOp(RecordingOp):
 
     Tensors are the input, one or two states, and weights.
     """
+
+    records_in_graphs = True  # of all that a graph computes it would take the longest
 
     def __init__(self, name: str, states: int, function: Callable[..., Arg]) -> None:
         super().__init__(name, 1 + states)

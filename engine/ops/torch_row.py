@@ -19,7 +19,8 @@ from ..meta import Shape
 from ..out_tensors import OUT, OUTS
 from ..tensor import Tensor
 from . import torch_table
-from .torch_function import Arguments, Constant, Slot, TorchFunction
+from .torch_function import TorchFunction
+from .torch_op import Arguments, Constant, Slot
 
 # The types of parameters by name, where they are neither tensors nor known from a default value.
 _TYPES: dict[str, Any] = {

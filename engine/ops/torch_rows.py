@@ -18,7 +18,8 @@ from ..tensor import Tensor
 from ..views import FunctionStep, link
 from .creation import make
 from .reduce import mean, sum
-from .torch_function import Arguments, Slot, TorchFunction, slots_for
+from .torch_function import TorchFunction
+from .torch_op import Arguments, Slot, slots_for
 from .torch_results import RESULTS
 from .torch_row import ROWS, Row
 

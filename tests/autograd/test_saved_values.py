@@ -37,9 +37,10 @@ MORE = {
         "gates that torch keeps together": "gru_cell",
         "memory with gaps": "rotary",
         "inputs of a function of torch, which is run again in backward": """
-            interpolate chain_matmul matrix_power affine_grid linalg.vecdot trapezoid
-            view_as_real view_as_complex cartesian_prod""",
-        "inputs, for gradients of gradients": "rnn_tanh rnn_relu gru lstm",
+            interpolate chain_matmul matrix_power view_as_real view_as_complex""",
+        "inputs, for gradients of gradients": """
+            affine_grid linalg.vecdot trapezoid cartesian_prod inverse native_group_norm
+            rnn_tanh rnn_relu gru lstm""",
     }.items()
     for name in names.split()
 }
@@ -142,8 +143,9 @@ CHANGED = {
         "the gradient reads the result": "erfinv lp_pool1d lp_pool2d lp_pool3d",
         "the gradient reads the input": "tanhshrink inverse",
         "a function of torch is run again in backward": """
-            cartesian_prod interpolate matrix_power trapezoid view_as_real view_as_complex
-            rnn_tanh rnn_relu gru lstm""",
+            interpolate matrix_power view_as_real view_as_complex""",
+        "gradients of gradients read the inputs": """
+            cartesian_prod trapezoid rnn_tanh rnn_relu gru lstm""",
     }.items()
     for name in names.split()
 }

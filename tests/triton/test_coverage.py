@@ -10,7 +10,7 @@ import torch_inside
 from training_steps import MODELS, Train, inputs_for
 
 from onefold.engine.dispatch_plan import ops
-from onefold.engine.ops.torch_function import TorchOp
+from onefold.engine.ops.torch_op import TorchOp
 from onefold.graph.passes import fuse_chains
 from onefold.kernels import coverage
 from onefold.kernels.gpu.reduce import norm_kernels
