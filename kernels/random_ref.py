@@ -293,6 +293,34 @@ def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: Seed, call:
     return mask.mul_(x)
 
 
+def dropout_with_mask(
+    x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: Seed, call: int
+) -> tuple[Tensor, Tensor]:
+    """Return `dropout` with the same bits, and the `keep_mask` that it drew.
+
+    Example: `dropout_with_mask(x, (8,), (2,), p=0.1, seed=0, call=0)` with x of shape (3,).
+    """
+    real_of(x.dtype, "dropout_mask")
+    keep = keep_mask(shape, offset, tuple(x.shape), seed=seed, call=call, device=x.device, p=p)
+    return dropout_by_mask(x, keep, p), keep
+
+
+def dropout_by_mask(x: Tensor, keep: Tensor, p: float) -> Tensor:
+    """Return x / (1 - p) where `keep` is True and x times 0 elsewhere.
+
+    Example: `dropout_by_mask(x, keep, 0.1)`.
+    """
+    # torch converts integers much faster than bools, and faster than it multiplies by bools.
+    kept = keep.view(torch.uint8).to(x.dtype)
+    return kept.mul_(x).mul_(_scale_of_kept(p, x.dtype))
+
+
+@lru_cache(maxsize=256)
+def _scale_of_kept(p: float, dtype: torch.dtype) -> float:
+    """1 / (1 - p), as `dropout_mask` rounds it."""
+    return float(torch.tensor(1.0 / (1.0 - p) if p < 1.0 else 0.0, dtype=dtype, device="cpu"))
+
+
 @drawn
 def words_of_64_bits() -> Plan:
     """Return 64 random bits as an int64."""

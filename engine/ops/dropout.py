@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import random_ref
 from ...kernels.philox import Seed
-from ..dispatcher import number_last
+from ...kernels.select import uses_triton
+from .. import interpreter
+from ..dispatcher import binary, number_last, several_of
 from ..generator import Draw, default_generator
 from ..meta import Meta, Shape
 from ..names import register_as, register_function
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op
-from ..signature import Axis, Rule, pointwise_of
+from ..sbp import Sbp, broadcast
+from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, sub
@@ -82,6 +87,94 @@ class DropoutOp(Op):
 dropout_by = number_last(DropoutOp())
 
 
+class DropoutWithMask(Op):
+    """dropout, and the mask by which its gradient is multiplied"""
+
+    name = "dropout_with_mask"
+    num_outputs = 2
+    saves = ()
+    saves_output = (1,)
+    one_gradient = True
+
+    def infer(self, x: Meta, key: DropoutKey) -> tuple[Meta, Meta]:
+        return x, x.like(dtype=torch.bool)
+
+    def rule(self, axis: Axis, x: Meta, key: DropoutKey) -> Rule:
+        return [
+            Signature(found.inputs, (*found.outputs, _mask_with(found.outputs[0])))
+            for found in pointwise_of((x,), "all")
+        ]
+
+    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
+        shape, offset = tuple(local.input(0).shape), local.input_offset(0)
+        drop = local.pick(random_ref.dropout_with_mask)
+
+        def kernel(x: torch.Tensor, key: DropoutKey) -> tuple[torch.Tensor, torch.Tensor]:
+            whole, start = key.draw.within(shape, offset)
+            seed, call = key.draw.key
+            made: tuple[torch.Tensor, torch.Tensor]
+            made = drop(x, whole, start, p=key.p, seed=seed, call=call)
+            return made
+
+        return kernel
+
+    def vjp(
+        self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], x: Meta, key: DropoutKey
+    ) -> Gradients:
+        return (_dropout_by_mask(dy[0], y[1], key.p),)
+
+
+class Probability(NamedTuple):
+    """That of a zero."""
+
+    p: float
+
+
+class DropoutByMask(Op):
+    """y = x / (1 - p) where a mask keeps the element, else 0"""
+
+    name = "dropout_by_mask"
+    attributes = Probability
+    saves = (1,)
+    like = (0,)
+    kernel = staticmethod(random_ref.dropout_by_mask)
+
+    def rule(self, axis: Axis, x: Meta, mask: Meta, attrs: Probability) -> Rule:
+        return [
+            Signature((found.inputs[0], _mask_with(found.inputs[0])), found.outputs)
+            for found in pointwise_of((x,), "all")
+        ]
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, attrs: Probability
+    ) -> Gradients:
+        return _dropout_by_mask(dy, mask, attrs.p), None
+
+
+def _mask_with(sbp: Sbp) -> Sbp:
+    """The layout of the mask of what is laid out so: addends of a sum have the same mask."""
+    return broadcast if sbp.is_partial else sbp
+
+
+_dropout_with_mask = several_of(DropoutWithMask(), "x key#", only_first=True)
+_dropout_by_mask = binary(DropoutByMask(), "mask")
+
+
+def _keeps_mask(x: Tensor) -> bool:
+    """Whether the mask is kept for backward, a byte for each element.
+
+    On the CPU it takes about twenty times as long to draw it again. Graphs, which plan their
+    memory, and Triton draw it again.
+    """
+    return (
+        x.node is not None
+        and x.meta.device_type == "cpu"
+        and interpreter.is_grad_enabled()
+        and not interpreter.capturing()
+        and not uses_triton("cpu")
+    )
+
+
 def is_off(p: float, training: bool = True) -> bool:
     """Whether nothing is dropped; raises OnefoldValueError unless 0 <= p <= 1."""
     if not 0.0 <= p <= 1.0:
@@ -98,7 +191,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     Example: `dropout(x, 0.1)`.
     """
-    return input if is_off(p, training) else dropout_by(input, next_draw(p))
+    if is_off(p, training):
+        return input
+    if _keeps_mask(input):
+        return _dropout_with_mask(input, next_draw(p))[0]
+    return dropout_by(input, next_draw(p))
 
 
 def _register_by_channel(name: str, sizes: str) -> None:
