@@ -54,7 +54,7 @@ class Bernoulli(SuccessProbability, ExponentialFamily):
 
     @no_grad
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        probs = self.probs.expand(self._extended_shape(sample_shape))
+        probs = self._extended(self.probs, sample_shape)
         return (tensor_ops.rand_like(probs) < probs).type_as(probs)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Number as AnyNumber
 from typing import Any
 
@@ -40,3 +41,13 @@ def broadcast_all(*values: Parameter) -> tuple[Tensor, ...]:
             made.append(tensor_ops.tensor(x, dtype=torch.get_default_dtype()))
     same = all(x.shape == made[0].shape for x in made)
     return tuple(made if same else tensor_ops.broadcast_tensors(*made))
+
+
+def in_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The tensor expanded to a shape, or itself if it has that, as in most calls.
+
+    >>> import onefold as flow
+    >>> in_shape(flow.zeros(1), (2,))
+    tensor([0., 0.])
+    """
+    return x if x.shape == shape else x.expand(shape)

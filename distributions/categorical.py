@@ -12,6 +12,7 @@ from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, ShapeError, kind_of
 from ..kernels.common_shapes import broadcast_shapes
 from . import constraints
+from .broadcast_parameters import in_shape
 from .discrete import one_of, probs_to_logits
 from .exp_family import ExponentialFamily
 from .lazy_property import lazy_property
@@ -94,14 +95,14 @@ class Categorical(ExponentialFamily):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """The largest of log(p) with Gumbel noise, so that no sum over categories is rounded."""
         scores = self.probs.log() if "probs" in self.__dict__ else self.logits
-        scores = scores.expand((*self._extended_shape(sample_shape), self._num_events))
+        scores = in_shape(scores, (*self._extended_shape(sample_shape), self._num_events))
         return (scores - (-tensor_ops.rand_like(scores).log()).log()).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value("log_prob", value)
         shape = broadcast_shapes(value.shape, self.batch_shape)
-        places = value.long().expand(shape).unsqueeze(-1)
-        logits = self.logits.expand((*shape, self._num_events))
+        places = in_shape(value.long(), shape).unsqueeze(-1)
+        logits = in_shape(self.logits, (*shape, self._num_events))
         return logits.gather(-1, places).squeeze(-1)
 
     def entropy(self) -> Tensor:

@@ -53,7 +53,7 @@ class Dirichlet(ExponentialFamily):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Gamma numbers over their sums, with implicit gradients."""
-        return standard_dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
+        return standard_dirichlet(self._extended(self.concentration, sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value("log_prob", value)

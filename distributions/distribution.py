@@ -17,6 +17,7 @@ from ..errors import (
     kind_of,
     warn,
 )
+from .broadcast_parameters import in_shape
 from .scalar_constraints import Constraint, is_dependent
 
 
@@ -52,7 +53,7 @@ class Distribution:
             for name, value in self._parameters().items():
                 constraint = self.arg_constraints[name]
                 if not is_dependent(constraint):
-                    self._check(name, value, constraint.check(value), constraint.rule)
+                    self._check(name, value, constraint.check(value), constraint)
 
     @property
     def _checks(self) -> bool:
@@ -157,9 +158,17 @@ class Distribution:
     def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
         return (*sample_shape, *self._batch_shape, *self._event_shape)
 
-    def _check(self, name: str, value: Tensor, allowed: Tensor, rule: str) -> None:
-        """Raise unless `allowed` holds for every element of the argument `value`."""
-        if self._checks and not bool(allowed.detach().all()):
+    def _extended(self, x: Tensor, sample_shape: Sequence[int]) -> Tensor:
+        """A parameter in the shape of such a sample."""
+        return in_shape(x, self._extended_shape(sample_shape))
+
+    def _check(self, name: str, value: Tensor, allowed: Tensor, rule: str | Constraint) -> None:
+        """Raise unless `allowed` holds for every element of the argument `value`.
+
+        `rule` is what is allowed, as text or as the set, whose text reads its bounds.
+        """
+        if self._checks and not bool(allowed.all()):
+            rule = rule if isinstance(rule, str) else rule.rule
             raise OnefoldValueError(
                 f"{type(self).__name__}: {name} must be {rule}, but got {value.detach()}"
             )
@@ -189,7 +198,7 @@ class Distribution:
             )
         support = self.support
         if self._checks and support is not None and not is_dependent(support):
-            self._check("value", value, support.check(value), support.rule)
+            self._check("value", value, support.check(value), support)
 
     def _validate_sample(self, value: Tensor) -> None:
         """What subclasses that were written for torch call."""

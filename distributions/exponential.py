@@ -45,7 +45,7 @@ class Exponential(ExponentialFamily):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Exponential numbers of rate 1, over the rate."""
-        rate = self.rate.expand(self._extended_shape(sample_shape))
+        rate = self._extended(self.rate, sample_shape)
         return tensor_ops.empty_like(rate).exponential_() / rate
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Geometric(SuccessProbability):
     @no_grad
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Exponential numbers of rate -log(1 - p), rounded down."""
-        probs = self.probs.expand(self._extended_shape(sample_shape))
+        probs = self._extended(self.probs, sample_shape)
         return (tensor_ops.empty_like(probs).exponential_() / -(-probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:

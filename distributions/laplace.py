@@ -27,7 +27,7 @@ class Laplace(LocationScale):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """loc + scale times the difference of two exponential numbers."""
-        loc = self.loc.expand(self._extended_shape(sample_shape))
+        loc = self._extended(self.loc, sample_shape)
         up = tensor_ops.empty_like(loc).exponential_()
         return loc + self.scale * (up - tensor_ops.empty_like(loc).exponential_())
 

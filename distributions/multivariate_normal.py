@@ -70,7 +70,7 @@ class MultivariateNormal(WithCovariance):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """loc + the factor times standard normal vectors."""
-        loc = self.loc.expand(self._extended_shape(sample_shape))
+        loc = self._extended(self.loc, sample_shape)
         return loc + times_vector(self._factor, tensor_ops.randn_like(loc))
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Normal(LocationScale, ExponentialFamily):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """loc + scale * standard normal numbers."""
-        loc = self.loc.expand(self._extended_shape(sample_shape))
+        loc = self._extended(self.loc, sample_shape)
         return loc + tensor_ops.randn_like(loc) * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:

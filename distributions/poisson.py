@@ -42,7 +42,7 @@ class Poisson(ExponentialFamily):
 
     @no_grad
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return tensor_ops.poisson(self.rate.expand(self._extended_shape(sample_shape)))
+        return tensor_ops.poisson(self._extended(self.rate, sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value("log_prob", value)

@@ -46,7 +46,7 @@ class LogitRelaxedBernoulli(SuccessProbability):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Logistic numbers, log(u / (1 - u)), around the logits."""
-        logits = self.logits.expand(self._extended_shape(sample_shape))
+        logits = self._extended(self.logits, sample_shape)
         u = clamp_probs(tensor_ops.rand_like(logits))
         return (u.log() - (-u).log1p() + logits) / self.temperature
 

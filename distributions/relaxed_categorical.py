@@ -43,7 +43,7 @@ class ExpRelaxedCategorical(CategoryVectors):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """The logits with Gumbel noise, over the temperature, normalized."""
-        logits = self.logits.expand(self._extended_shape(sample_shape))
+        logits = self._extended(self.logits, sample_shape)
         noise = -tensor_ops.empty_like(logits).exponential_().log()
         return ((logits + noise) / self.temperature).log_softmax(-1)
 

@@ -180,12 +180,17 @@ class _HalfOpenInterval(_Interval):
         return (value >= self.lower_bound) & (value < self.upper_bound)
 
 
+def _whole_where(allowed: Tensor, value: Tensor) -> Tensor:
+    """Whether values are allowed and whole numbers, which integers are."""
+    return allowed & (value % 1 == 0) if value.meta.is_floating else allowed
+
+
 class _IntegerInterval(_Interval):
     is_discrete = True
     words = "an integer in [{lower_bound}, {upper_bound}]"
 
     def check(self, value: Tensor) -> Tensor:
-        return super().check(value) & (value % 1 == 0)
+        return _whole_where(super().check(value), value)
 
 
 class _IntegerGreaterThan(_GreaterThanEq):
@@ -193,7 +198,7 @@ class _IntegerGreaterThan(_GreaterThanEq):
     words = "an integer of at least {lower_bound}"
 
     def check(self, value: Tensor) -> Tensor:
-        return super().check(value) & (value % 1 == 0)
+        return _whole_where(super().check(value), value)
 
 
 dependent = _Dependent()

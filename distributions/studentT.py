@@ -56,7 +56,7 @@ class StudentT(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Normal numbers over the roots of chi-squared numbers, divided by df."""
-        df = self.df.expand(self._extended_shape(sample_shape))
+        df = self._extended(self.df, sample_shape)
         normal = tensor_ops.randn_like(df)
         chi2 = 2 * standard_gamma(0.5 * df)
         return self.loc + self.scale * normal * (chi2 / df).rsqrt()

@@ -52,7 +52,7 @@ class Uniform(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """low + (high - low) * uniform numbers."""
-        low = self.low.expand(self._extended_shape(sample_shape))
+        low = self._extended(self.low, sample_shape)
         return low + tensor_ops.rand_like(low) * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:

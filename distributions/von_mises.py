@@ -63,7 +63,7 @@ class VonMises(Distribution):
         Source: Best and Fisher, "Efficient simulation of the von Mises distribution" (1979), with a
         fixed number of rounds, so that no value is waited for.
         """
-        k = self.concentration.expand(self._extended_shape(sample_shape)).to(torch.float64)
+        k = self._extended(self.concentration, sample_shape).to(torch.float64)
         tau = 1 + (1 + 4 * k.square()).sqrt()
         rho = (tau - (2 * tau).sqrt()) / (2 * k)
         # For small k the differences above have no digits left: there 1 / k is close enough.

@@ -104,7 +104,7 @@ class Wishart(WithCovariance, ExponentialFamily):
         never 0, so that nothing is.
         """
         scale: Tensor = self.scale_tril
-        lower = tensor_ops.randn_like(scale.expand(self._extended_shape(sample_shape))).tril(-1)
+        lower = tensor_ops.randn_like(self._extended(scale, sample_shape)).tril(-1)
         less = self.df.new_tensor(list(range(self._size)))
         df = (self.df.unsqueeze(-1) - less).expand(lower.shape[:-1])
         root = (2 * standard_gamma(0.5 * df)).sqrt().clamp(min=torch.finfo(df.dtype).eps)

@@ -101,7 +101,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     if self.is_meta:
         whole(self)  # raises: there is no data
     try:
-        array = to_torch(self).cpu().resolve_conj().numpy()
+        array = _shared(self).cpu().resolve_conj().numpy()
     except TypeError as error:
         raise OnefoldTypeError(
             f"numpy() cannot hold {self.dtype}: {error}; convert it first, for instance with "
@@ -136,11 +136,16 @@ def to_torch(self: Tensor) -> torch.Tensor:
     """
     if self.is_local and self.is_meta and not world().planned:
         return self.shards[0]  # torch has such tensors, too
-    value = whole(self)
-    if self.is_local:
-        self.shared = True
+    return _shared(self)
+
+
+def _shared(x: Tensor) -> torch.Tensor:
+    """`to_torch` of a tensor with data."""
+    value = whole(x)
+    if x.is_local:
+        x.shared = True
         return value
-    return value.clone() if any(value is part for part in self.shards) else value
+    return value.clone() if any(value is part for part in x.shards) else value
 
 
 @register_function

@@ -6,6 +6,8 @@ import torch
 
 import onefold as flow
 from onefold import distributions as ours
+from onefold.distributions import scalar_constraints
+from onefold.testing.recording import record
 
 theirs = torch.distributions
 
@@ -271,3 +273,23 @@ def test_it_shows_its_parameters():
     wide = {"loc": torch.zeros(3), "scale": torch.ones(3)}
     shown = ours.Normal(**{key: flow.tensor(x) for key, x in wide.items()})
     assert repr(shown) == repr(theirs.Normal(**wide))
+
+
+def test_a_log_prob_runs_no_op_that_changes_nothing():
+    """Of small tensors each op takes longer than its arithmetic."""
+    d, value = flow.distributions.Categorical(logits=flow.randn(4, 3)), flow.tensor([0, 2, 1, 1])
+    with record() as recorder:
+        d.log_prob(value)
+    ran = {call.op.name for call in recorder.calls.values()}
+    assert "gather" in ran
+    assert not ran & {"expand", "remainder", "detach"}
+
+
+def test_the_text_of_a_rule_is_made_for_an_error_only(monkeypatch):
+    d = flow.distributions.Uniform(flow.zeros(()), flow.ones(()))
+    texts = []
+    monkeypatch.setattr(scalar_constraints, "_shown", lambda bound: texts.append(bound) or "bound")
+    d.log_prob(flow.tensor(0.5))
+    assert texts == []
+    with pytest.raises(ValueError, match=r"in \[bound, bound\], but got"):
+        d.log_prob(flow.tensor(2.0))
