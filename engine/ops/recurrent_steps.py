@@ -16,6 +16,7 @@ from .arithmetic import add, mul, sub
 from .cast import cast
 from .cat_split import chunk
 from .matmul import linear
+from .recurrent_gates import fuses_gates, gru_gates
 
 
 def _rnn_cell(name: str, activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -58,10 +59,14 @@ def gru_cell(
     Raises ShapeError for tensors of other shapes. Example: see `nn.GRUCell`.
     """
     _check("gru_cell", 3, input, [hx], w_hh)
-    reset, update, new = chunk(linear(input, w_ih, b_ih), 3, 1)
-    of_reset, of_update, of_new = chunk(linear(hx, w_hh, b_hh), 3, 1)
+    of_input, of_state = linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)
+    state = _as(hx, of_input)
+    if fuses_gates(of_input, of_state, state):
+        return gru_gates(of_input, of_state, state)[0]
+    reset, update, new = chunk(of_input, 3, 1)
+    of_reset, of_update, of_new = chunk(of_state, 3, 1)
     new = tanh(add(new, mul(sigmoid(add(reset, of_reset)), of_new)))
-    return add(new, mul(sigmoid(add(update, of_update)), sub(_as(hx, new), new)))
+    return add(new, mul(sigmoid(add(update, of_update)), sub(state, new)))
 
 
 @register_function
