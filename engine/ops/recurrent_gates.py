@@ -44,7 +44,7 @@ class GruGates(Op):
     ) -> Gradients:
         _, reset, update, new, change = y
         dh, *others = dy
-        only_state = all([each is None for each in others])
+        only_state = not any(each is not None for each in others)
         if dh is not None and only_state and not interpreter.is_grad_enabled():
             return _gru_gates_grad(dh, of_state, *y[1:])
         dstate = _sum(dy[4], None if dh is None else mul(dh, update))
