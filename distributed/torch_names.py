@@ -63,5 +63,4 @@ MISSING: Mapping[str, str] = {
 # The same below flow.distributed.tensor.
 MISSING_OF_TENSORS: Mapping[str, str] = {
     "experimental": "write ops of global tensors, which infer their layouts",
-    "parallel": "call flow.parallel.tensor_parallel(model, placement, plan)" + _GUIDE,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -17,12 +18,16 @@ from ..engine.sbp import NdSbp
 from ..engine.tensor import Tensor
 from ..errors import AutogradError, OnefoldRuntimeError
 
+# Whether modules are called with tensors of this rank, or of its own group of ranks.
+on_own_tensors: ContextVar[bool] = ContextVar("on_own_tensors", default=False)
+
 
 class Gather(NamedTuple):
     """A parameter in the table of its module, and its layout while it is used.
 
     With `reshard_after_forward` backward gathers it once more; otherwise the tape keeps it. It is
-    gathered in `dtype`, and its gradient summed in `grad_dtype`, if they are given.
+    gathered in `dtype`, and its gradient summed in `grad_dtype`, if they are given. Calls
+    `on_own_tensors` use what `own` makes of it.
     """
 
     table: dict[str, Any]
@@ -31,10 +36,12 @@ class Gather(NamedTuple):
     reshard_after_forward: bool
     dtype: torch.dtype | None = None
     grad_dtype: torch.dtype | None = None
+    own: Callable[[Tensor], Tensor] | None = None
+    uses_own: bool = False
 
     def changes(self, param: Tensor) -> bool:
         """Whether it is used in another layout or dtype than that in which it is stored."""
-        return param.sbp != self.sbp or self.dtype not in (None, param.dtype)
+        return param.sbp != self.sbp or self.dtype not in (None, param.dtype) or self.uses_own
 
     def whole(self, param: Tensor) -> Tensor:
         """The parameter as it is used."""
@@ -43,9 +50,9 @@ class Gather(NamedTuple):
             sbp=self.sbp,
             grad_sbp=param.sbp,
         )
-        if self.grad_dtype in (None, used.dtype) or not used.requires_grad:
-            return used
-        return cast("Tensor", _CastGradient.apply(used, self.grad_dtype))
+        if self.grad_dtype not in (None, used.dtype) and used.requires_grad:
+            used = cast("Tensor", _CastGradient.apply(used, self.grad_dtype))
+        return self.own(used) if self.uses_own and self.own is not None else used
 
 
 class _CastGradient(Function):
@@ -70,8 +77,11 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
     before: list[_Gathered] = []
     # A program plans its memory itself.
     keeping = _Keeping() if interpreter.is_grad_enabled() and not interpreter.capturing() else None
+    own = on_own_tensors.get()
     try:
         for place in places:
+            if own and place.own is not None:
+                place = place._replace(uses_own=True)
             param: Tensor | None = place.table.get(place.name)
             if param is not None and param.is_global and place.changes(param):
                 whole = place.whole(param)

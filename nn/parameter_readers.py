@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..engine.sbp import NdSbp
+from ..engine.tensor import Tensor
 from .gathered_parameters import Gather
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def add_gathers(
     reshard_after_forward: bool,
     dtype: torch.dtype | None = None,
     grad_dtype: torch.dtype | None = None,
+    own: Callable[[str], Callable[[Tensor], Tensor]] | None = None,
 ) -> None:
     """Make the modules that read these parameters gather them to these layouts.
 
-    See `Gather` for the other arguments.
+    See `Gather` for the other arguments; `own` gives that of each name.
     """
     params = dict(model.named_parameters(remove_duplicate=False))
     chosen = {id(params[name]): sbp for name, sbp in layouts.items()}
@@ -45,7 +47,12 @@ def add_gathers(
         if sbp is not None:
             new = Gather(
                 owner._parameters, name.rpartition(".")[2], sbp, reshard_after_forward, dtype,
-                grad_dtype,
+                grad_dtype, None if own is None else own(name),
             )  # fmt: skip
-            others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
-            reader.__dict__.update(_gathers=(*others, new), _hooked=True)
+            add_gather(reader, new)
+
+
+def add_gather(reader: Module, new: Gather) -> None:
+    """Let calls of a module gather a tensor, in place of how they gathered it before."""
+    others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
+    reader.__dict__.update(_gathers=(*others, new), _hooked=True)

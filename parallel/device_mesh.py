@@ -11,6 +11,7 @@ import numpy as np
 from ..comm.process_groups import ProcessGroup
 from ..distributed.world import world
 from ..engine.ops.creation import tensor
+from ..engine.own_group import group_placement
 from ..engine.placement import Placement, Ranks, SupportsArray
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldValueError
@@ -54,6 +55,11 @@ class DeviceMesh:
     @property
     def device_type(self) -> str:
         return self.placement.device_type
+
+    @property
+    def own_placement(self) -> Placement:
+        """The ranks of this mesh that this process works with; see `group_placement`."""
+        return group_placement(self.placement, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,15 +11,19 @@ from typing import Any, NoReturn, TypeVar, cast
 import torch
 
 from ..distributed.topology import get_world_size
+from ..distributed.world import world
+from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.pytree import tree_map
 from ..graph.zero import split_layout
+from ..nn.gathered_parameters import on_own_tensors
 from ..nn.module import Module
 from ..nn.parallel.local_batch import LocalBatch
 from ..nn.parameter import Parameter
 from ..nn.parameter_readers import add_gathers
 from .device_mesh import DeviceMesh, init_device_mesh
 from .mesh_tensors import Shard
+from .own_views import lift_styled, own_views
 
 __all__ = [
     "CPUOffloadPolicy",
@@ -79,9 +83,29 @@ class UnshardHandle:
 class _Calls:
     """How the calls of a module are made: with a local batch, and in which dtypes."""
 
-    def __init__(self, batch: LocalBatch, policy: MixedPrecisionPolicy) -> None:
+    def __init__(
+        self, batch: LocalBatch, policy: MixedPrecisionPolicy, is_tensor_parallel: bool
+    ) -> None:
         self.batch = batch
         self.policy = policy
+        self.is_tensor_parallel = is_tensor_parallel
+
+    def on_own_tensors(self, given: Any) -> bool:
+        """Whether a call computes on this rank's tensors, and those of its group.
+
+        As in torch, the code of a tensor-parallel module may count on the sizes of its own parts.
+        """
+        if not self.is_tensor_parallel or not world().launched:
+            return False
+        found = False
+
+        def look(x: Tensor) -> Tensor:
+            nonlocal found
+            found = found or x.is_local
+            return x
+
+        tree_map(given, look)
+        return found
 
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -89,13 +113,16 @@ class _Calls:
         """The results of a method: local if an argument is, and the call is not inside another."""
         given, policy = (args, kwargs), self.policy
         outer = _inside.get()
-        given, local = (given, False) if outer else self.batch.joined(given)
+        own = not outer and self.on_own_tensors(given)
+        given, local = (given, False) if outer or own else self.batch.joined(given)
         if policy.cast_forward_inputs and policy.param_dtype is not None:
             given = _cast(given, policy.param_dtype)
         token = _inside.set(True)
+        before = on_own_tensors.set(own or on_own_tensors.get())
         try:
             result = function(*given[0], **given[1])
         finally:
+            on_own_tensors.reset(before)
             _inside.reset(token)
         if policy.output_dtype is not None:
             result = _cast(result, policy.output_dtype)
@@ -253,6 +280,7 @@ def shard_module(
         if id(param) not in done:
             chosen = None if dim_of is None else dim_of(param)
             dims[name] = 0 if chosen is None else chosen.dim
+    styled = lift_styled(module, mesh)
     module.to_global(mesh.placement, lambda name, tensor: None)
     params = dict(module.named_parameters())
     used = {name: params[name].sbp for name in dims}
@@ -261,12 +289,17 @@ def shard_module(
         for name, dim in dims.items()
     }
     module.to_global(sbp=lambda name, tensor: stored.get(name))
+    own = own_views(module, mesh)
     low = {name for name in dims if policy.param_dtype and params[name].is_floating_point()}
     cast_too = {name: used[name] for name in low}
+    kept = used.items() if own is not None else ()
     split = {name: sbp for name, sbp in used.items() if name not in low and sbp != stored[name]}
-    add_gathers(module, split, reshard_after_forward)
-    add_gathers(module, cast_too, reshard_after_forward, policy.param_dtype, policy.reduce_dtype)
-    module.__dict__["_fsdp_calls"] = _Calls(LocalBatch(mesh.placement, mesh.axes), policy)
+    split |= {name: sbp for name, sbp in kept if name not in low}
+    again, dtypes = reshard_after_forward, (policy.param_dtype, policy.reduce_dtype)
+    add_gathers(module, split, again, own=own)
+    add_gathers(module, cast_too, again, *dtypes, own=own)
+    batch = LocalBatch(mesh.placement, mesh.axes)
+    module.__dict__["_fsdp_calls"] = _Calls(batch, policy, styled)
     if not isinstance(module, FSDPModule):
         module.__class__ = _sharded_class(type(module))
 

@@ -96,7 +96,8 @@ Placements: TypeAlias = Sequence[MeshPlacement] | None
 _REDUCTIONS = {"sum": partial_sum, "max": partial_max, "min": partial_min}
 
 
-def _sbp_of(placement: MeshPlacement, ndim: int) -> Sbp:
+def sbp_of(placement: MeshPlacement, ndim: int) -> Sbp:
+    """The sbp of a placement of a tensor with `ndim` dims."""
     if isinstance(placement, Shard):
         return split(placement.dim % ndim if ndim else placement.dim)
     if isinstance(placement, Replicate):
@@ -127,7 +128,7 @@ def _layout(mesh: DeviceMesh, placements: Placements, ndim: int) -> NdSbp:
         )
     found = [broadcast] * mesh.placement.ndim
     for axis, placement in zip(mesh.axes, chosen, strict=True):
-        found[axis] = _sbp_of(placement, ndim)
+        found[axis] = sbp_of(placement, ndim)
     return tuple(found)
 
 

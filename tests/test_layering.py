@@ -86,6 +86,7 @@ ENGINE = (
     ("dispatcher",),
     ("amp_rules", "parameter_casts"),
     ("autocast", "convert", "values", "layout_view"),
+    ("own_group",),
     ("view_memory",),
     ("view_writes",),
     ("own_memory",),

@@ -18,9 +18,11 @@ from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Metas, Needs, Op, blank, required
+from ..own_group import on_ranks_of
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..thread_stack import ThreadStack
 from ..views import frozen
 from .arithmetic import add, div, div_by_count, mul, neg, sub
 from .cast import cast, narrowed, widened
@@ -394,6 +396,10 @@ _cross_entropy_with_lse = several(CrossEntropyWithLse(), only_first=True)
 _weights = general(TargetWeights())
 
 
+# Whether local targets are those of global logits, equal on their ranks.
+local_targets = ThreadStack[bool]("local_targets")
+
+
 @register_function
 def cross_entropy(
     input: Tensor,
@@ -412,6 +418,9 @@ def cross_entropy(
     Example: `cross_entropy(logits, labels)` with logits (8, 10) and labels (8,) is a scalar.
     """
     check_reduction(reduction)
+    if local_targets.last and input.is_global:
+        target = on_ranks_of(input, target)
+        weight = None if weight is None else on_ranks_of(input, weight)
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
     trained = input.node is not None and interpreter.is_grad_enabled()

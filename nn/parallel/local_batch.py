@@ -27,6 +27,7 @@ class LocalBatch:
             [split(dim) if axis in axes else broadcast for axis in range(placement.ndim)]
         )
         self._whole = (broadcast,) * placement.ndim
+        self._axes = frozenset(axes)
 
     def joined(self, given: Any, check: bool = True) -> tuple[Any, bool]:
         """A pytree with its local tensors joined, and whether there was one.
@@ -55,10 +56,15 @@ class LocalBatch:
         return to_global(x, self.placement, sbp, check_meta=check)
 
     def _own_part(self, y: Tensor) -> Tensor:
-        """A result as a local tensor, whose gradient is one of as many as there are ranks."""
+        """A result as a local tensor, whose gradient is one of as many as there are ranks.
+
+        Along axes over which the batch is not split, ranks get all of it.
+        """
         if y.is_local:
             return y
-        y = to_local(to_global(y, sbp=without_partial(y.sbp)))
+        sbp = without_partial(y.sbp)
+        own = [each if axis in self._axes else broadcast for axis, each in enumerate(sbp)]
+        y = to_local(to_global(y, sbp=own))
         return _scaled(y, 1.0 / self.placement.num_ranks) if y.requires_grad else y
 
 

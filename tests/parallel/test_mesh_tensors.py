@@ -194,5 +194,5 @@ def test_errors(mesh):
         x.redistribute(placements=[Replicate()])
     with pytest.raises(OnefoldRuntimeError, match="full_tensor: the tensor is local"):
         x.full_tensor()
-    with pytest.raises(ImportError, match="tensor_parallel"):
-        __import__("onefold.distributed.tensor.parallel")
+    with pytest.raises(ImportError, match="infer their layouts"):
+        __import__("onefold.distributed.tensor.experimental")
