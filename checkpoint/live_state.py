@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -188,9 +189,17 @@ def _undoing(live: Any) -> Callable[[], object]:
     if isinstance(live, torch.Generator):
         return partial(live.set_state, live.get_state())
     state = live.state_dict()
-    if isinstance(live, Module):
-        for key, value in state.items():
-            state[key] = frozen(value) if isinstance(value, Tensor) else copy.deepcopy(value)
-    elif not isinstance(live, Graph):
-        state = copy.deepcopy(state)
+    if not isinstance(live, Graph):
+        state = _kept(state)
     return partial(live.load_state_dict, state)
+
+
+def _kept(state: Any) -> Any:
+    """A state that later changes of the tensors and containers in it do not reach."""
+    if isinstance(state, Tensor):
+        return frozen(state)
+    if type(state) in (dict, OrderedDict):
+        return type(state)((key, _kept(value)) for key, value in state.items())
+    if type(state) in (list, tuple):
+        return type(state)(map(_kept, state))
+    return copy.deepcopy(state)

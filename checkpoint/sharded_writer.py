@@ -167,7 +167,8 @@ def _value(leaf: Leaf, meta: Meta, piece: Piece) -> torch.Tensor | None:
 class Writer:
     """One process's work on a checkpoint; `run` does it, in any thread.
 
-    `nonce` is the same word on all ranks. The names of unfinished checkpoints contain it.
+    `nonce` is the same word on all ranks. The names of unfinished checkpoints contain it. With
+    `replaces` a folder that is there is removed when the new one is complete.
     """
 
     def __init__(
@@ -179,7 +180,9 @@ class Writer:
         rank: int,
         keep: int | None,
         timeout: float,
+        replaces: bool = False,
     ) -> None:
+        self.replaces = replaces
         self.layout = layout
         self.headers: dict[str, tuple[Header, bytes]] = {}
         self.folder = folder
@@ -316,8 +319,12 @@ class Writer:
                 _write_file(self.partial / index_name(name), text)
         _write_file(self.partial / FILE, manifest.text().encode())
         _sync_folder(self.partial)
+        gone = self.partial.with_suffix(".removed.partial")
+        if self.replaces and self.folder.exists():
+            os.rename(self.folder, gone)
         os.rename(self.partial, self.folder)
         _sync_folder(self.folder.parent)
+        shutil.rmtree(gone, ignore_errors=True)
         if self.keep is not None:
             remove_old(self.folder.parent, self.keep)
 

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,30 @@ def save(
             "call save(dir, state, step=N) with the number of steps done, or "
             "flow.save(state_dict, path) to write one file"
         )
+    root = Path(dir).absolute()
+    folder = step_folder(root, step) if type(step) is int else root
+
+    def check() -> None:
+        _check_options(root, step, keep)
+
+    return write(state, folder, step, check, keep=keep, async_=async_, max_size=max_shard_size)
+
+
+def write(
+    state: State,
+    folder: Path,
+    step: int,
+    check: Callable[[], None],
+    *,
+    keep: int | None = None,
+    async_: bool = False,
+    max_size: int | str = "5GB",
+    replaces: bool = False,
+) -> Saving:
+    """Write a state into a folder, which with `replaces` may be that of a checkpoint; see `save`.
+
+    An error that `check` raises is raised on every process.
+    """
     for saving in _last[:]:
         _last.clear()
         if not saving.reported:
@@ -89,11 +113,10 @@ def save(
         raise without_values("checkpoint.save was called")
     problem = ""
     layout = Layout(Manifest(0))
-    root = Path(dir).absolute()
     digests: dict[str, int] = {}
     try:
-        _check_options(root, step, keep)
-        limit = shard_bytes(max_shard_size)
+        check()
+        limit = shard_bytes(max_size)
         parts_of(state)
         sections = {key: Description(with_states(value)) for key, value in state.items()}
         if here.launched:  # others compare theirs
@@ -102,19 +125,20 @@ def save(
         if not here.launched:
             raise
         problem = f"{type(error).__name__}: {error}"
-    nonce = agreed(problem, [str(root), step, digests])
+    nonce = agreed(problem, [str(folder), step, digests])
     layout = lay_out(step, sections, limit, here.rank)
     copy = None
     if async_:
         layout.works, copy = _copies.of(layout.works)
     writer = Writer(
-        step_folder(root, step),
+        folder,
         layout,
         nonce,
         here.size if here.launched else 1,
         here.rank or 0,
         keep,
         TIMEOUT.read(),
+        replaces,
     )
     saving = Saving(writer.folder)
     saving.start(writer.run, copy)
@@ -216,8 +240,8 @@ def load(dir: Folder, state: State | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         live = [] if state is None else parts_of(state)
-        manifest, values = _values(Path(dir).absolute(), state, live)
-        parts = [(part, _at(values, part)) for part in live]
+        manifest, values = read_values(Path(dir).absolute(), state, live)
+        parts = [(part, value_at(values, part)) for part in live]
         changed = {part.section for part in live}
         found = {key: value for key, value in values.items() if key not in changed}
     except OnefoldError as error:
@@ -230,7 +254,10 @@ def load(dir: Folder, state: State | None = None) -> dict[str, Any]:
     return {**found, "step": manifest.step}
 
 
-def _values(folder: Path, state: State | None, live: list[Part]) -> tuple[Manifest, dict[str, Any]]:
+def read_values(
+    folder: Path, state: State | None, live: list[Part]
+) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest in a folder, and the values of the keys of a state, laid out for its objects."""
     folder = find(folder)
     manifest = read_manifest(folder)
     wanted = list(manifest.sections if state is None else state)
@@ -268,8 +295,8 @@ def _targets(parts: list[Part]) -> dict[str, TargetOf]:
     return {section: partial(of, known) for section, known in found.items()}
 
 
-def _at(values: Mapping[str, Any], part: Part) -> Any:
-    """The replacement of a live object."""
+def value_at(values: Mapping[str, Any], part: Part) -> Any:
+    """The replacement of a live object. Raises CheckpointError where there is none."""
     found: Any = values
     for key in part.path:
         if not isinstance(found, dict) or key not in found:

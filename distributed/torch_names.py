@@ -34,8 +34,8 @@ OFFERED: Mapping[str, str] = {
     **dict.fromkeys(("DeviceMesh", "init_device_mesh"), "parallel.device_mesh"),
 }
 
-# Modules that stand elsewhere; compat/import_paths.py leads there.
-MODULES = ("device_mesh", "fsdp", "nn", "tensor")
+# Modules that stand elsewhere; import_paths.py leads there.
+MODULES = ("checkpoint", "device_mesh", "fsdp", "nn", "tensor")
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"
 MISSING: Mapping[str, str] = {
@@ -50,7 +50,6 @@ MISSING: Mapping[str, str] = {
         "are summed by boxing; flow.utils.checkpoint computes activations again"
     ),
     "autograd": "global tensors communicate by to_global, which has gradients",
-    "checkpoint": "call flow.checkpoint.save and load, which reshard; see docs/checkpoint.md",
     "optim": (
         "call optimizer.enable_zero(stage=1), as in "
         "flow.optim.Adam(model.parameters()).enable_zero(stage=1)" + _GUIDE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.distributed.fsdp import (
@@ -14,18 +14,28 @@ from torch.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     MixedPrecision,
+    OptimStateDictConfig,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     ShardingStrategy,
     StateDictType,
 )
 
+from ..checkpoint.model_states import (
+    StateDictOptions,
+    from_rank_0,
+    get_optimizer_state_dict,
+    names_of,
+    numbered,
+)
 from ..comm.process_groups import ProcessGroup
 from ..distributed.world import world
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..graph.pytree import tree_map
 from ..nn.module import Module
 from ..nn.utils.clip_grad import clip_grad_norm_
+from ..optim.optimizer import Optimizer
 from .device_mesh import DeviceMesh
 from .fully_sharded import (
     CPUOffloadPolicy,
@@ -64,9 +74,17 @@ __path__: list[str] = []  # compat/import_paths.py leads to what is below it
 _WRAPPED = "_fsdp_wrapped_module"
 _KEPT = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
 
-_state_dict_type: ContextVar[tuple[StateDictType, FullStateDictConfig]] = ContextVar(
-    "state_dict_type", default=(StateDictType.FULL_STATE_DICT, FullStateDictConfig())
-)
+
+class StateDictSettings(NamedTuple):
+    """Which states FullyShardedDataParallel gives, and how."""
+
+    state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
+    state_dict_config: Any = FullStateDictConfig()
+    optim_state_dict_config: Any = FullOptimStateDictConfig()
+
+
+_DEFAULTS = StateDictSettings()
+_settings: ContextVar[StateDictSettings] = ContextVar("state_dict_type", default=_DEFAULTS)
 
 
 class FullyShardedDataParallel(FSDPModule):
@@ -178,28 +196,126 @@ class FullyShardedDataParallel(FSDPModule):
     ) -> Iterator[None]:
         """A block in which `state_dict()` has whole tensors, or global ones (SHARDED_STATE_DICT).
 
-        Of a FullStateDictConfig `offload_to_cpu` and `rank0_only` count. Raises OnefoldValueError
-        for LOCAL_STATE_DICT.
+        Of a FullStateDictConfig, and one of optimizers, `offload_to_cpu` and `rank0_only` count.
+        Raises OnefoldValueError for LOCAL_STATE_DICT.
         """
-        if state_dict_type is StateDictType.LOCAL_STATE_DICT:
-            raise OnefoldValueError(
-                "state_dict_type: LOCAL_STATE_DICT is not supported; use SHARDED"
-            )
-        whole = isinstance(state_dict_config, FullStateDictConfig)
-        config = state_dict_config if whole else FullStateDictConfig()
-        token = _state_dict_type.set((state_dict_type, config))
+        found = _read_settings(state_dict_type, state_dict_config, optim_state_dict_config)
+        token = _settings.set(found)
         try:
             yield
         finally:
-            _state_dict_type.reset(token)
+            _settings.reset(token)
+
+    @staticmethod
+    def set_state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: Any = None,
+        optim_state_dict_config: Any = None,
+    ) -> StateDictSettings:
+        """As `state_dict_type`, from now on; returns the settings before."""
+        before = _settings.get()
+        _settings.set(_read_settings(state_dict_type, state_dict_config, optim_state_dict_config))
+        return before
+
+    @staticmethod
+    def get_state_dict_type(module: Module) -> StateDictSettings:
+        """The settings that count now."""
+        return _settings.get()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The parameters and buffers under the names that they have without a wrapper."""
         found = super().state_dict(*args, **kwargs)
-        kind, config = _state_dict_type.get()
-        whole = kind is StateDictType.FULL_STATE_DICT
-        made = {_clean(k): _whole(v, config) if whole else v for k, v in found.items()}
-        return {} if whole and config.rank0_only and world().rank not in (None, 0) else made
+        kind, config, _ = _settings.get()
+        full = kind is StateDictType.FULL_STATE_DICT
+        made = {_clean(k): _whole(v, config) if full else v for k, v in found.items()}
+        return {} if full and config.rank0_only and world().rank not in (None, 0) else made
+
+    @staticmethod
+    def optim_state_dict(
+        model: Module, optim: Optimizer, optim_state_dict: object = None, group: object = None
+    ) -> dict[str, Any]:
+        """The state of an optimizer by the names of parameters, as `state_dict_type` says."""
+        kind, _, config = _settings.get()
+        full = kind is StateDictType.FULL_STATE_DICT
+        found = get_optimizer_state_dict(
+            model,
+            optim,
+            options=StateDictOptions(full, config.offload_to_cpu and not full),
+        )
+        if not full:
+            return found
+        if config.rank0_only and world().rank not in (None, 0):
+            return {}
+        return cast("dict[str, Any]", _on_cpu(found) if config.offload_to_cpu else found)
+
+    @staticmethod
+    def full_optim_state_dict(
+        model: Module,
+        optim: Optimizer,
+        optim_input: object = None,
+        rank0_only: bool = True,
+        group: object = None,
+    ) -> dict[str, Any]:
+        """The state with whole tensors on the cpu, on rank 0 alone unless told otherwise."""
+        config = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=rank0_only)
+        kind = StateDictType.FULL_STATE_DICT
+        with FullyShardedDataParallel.state_dict_type(model, kind, None, config):
+            return FullyShardedDataParallel.optim_state_dict(model, optim)
+
+    @staticmethod
+    def sharded_optim_state_dict(
+        model: Module, optim: Optimizer, group: object = None
+    ) -> dict[str, Any]:
+        """The state with global tensors, in the layout of the parameters."""
+        return get_optimizer_state_dict(model, optim)
+
+    @staticmethod
+    def optim_state_dict_to_load(
+        model: Module,
+        optim: Optimizer,
+        optim_state_dict: Mapping[str, Any],
+        is_named_optimizer: bool = False,
+        load_directly: bool = False,
+        group: object = None,
+    ) -> dict[str, Any]:
+        """A state by names as one by numbers, for `optim.load_state_dict`, which lays it out."""
+        full, _, config = _settings.get()
+        given = dict(optim_state_dict)
+        if full is StateDictType.FULL_STATE_DICT and config.rank0_only:
+            given = from_rank_0(given)
+        found = numbered(optim, names_of(model), given)
+        if load_directly:
+            optim.load_state_dict(found)
+        return found
+
+    @staticmethod
+    def shard_full_optim_state_dict(
+        full_optim_state_dict: Mapping[str, Any],
+        model: Module,
+        optim_input: object = None,
+        optim: Optimizer | None = None,
+    ) -> dict[str, Any]:
+        """A whole state by names, which every rank has, for `optim.load_state_dict`.
+
+        Raises OnefoldTypeError without an optimizer.
+        """
+        return numbered(_needed(optim), names_of(model), dict(full_optim_state_dict))
+
+    @staticmethod
+    def scatter_full_optim_state_dict(
+        full_optim_state_dict: Mapping[str, Any] | None,
+        model: Module,
+        optim_input: object = None,
+        optim: Optimizer | None = None,
+        group: object = None,
+    ) -> dict[str, Any]:
+        """A whole state by names that rank 0 has, for `optim.load_state_dict` on every rank.
+
+        Raises OnefoldTypeError without an optimizer.
+        """
+        given = from_rank_0(dict(full_optim_state_dict or {}))
+        return numbered(_needed(optim), names_of(model), given)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -208,6 +324,28 @@ class FullyShardedDataParallel(FSDPModule):
         own = {_clean(name): name for name in super().state_dict()}
         given = {own.get(name, name): value for name, value in state_dict.items()}
         return super().load_state_dict(given, strict, assign)
+
+
+def _needed(optim: Optimizer | None) -> Optimizer:
+    if optim is None:
+        raise OnefoldTypeError("pass optim=, the optimizer that is to load the state")
+    return optim
+
+
+def _read_settings(kind: StateDictType, config: Any, of_optimizer: Any) -> StateDictSettings:
+    if kind is StateDictType.LOCAL_STATE_DICT:
+        raise OnefoldValueError("state_dict_type: LOCAL_STATE_DICT is not supported; use SHARDED")
+    whole = isinstance(config, FullStateDictConfig)
+    known = isinstance(of_optimizer, OptimStateDictConfig)
+    return StateDictSettings(
+        kind,
+        config if whole else FullStateDictConfig(),
+        of_optimizer if known else FullOptimStateDictConfig(),
+    )
+
+
+def _on_cpu(tree: Any) -> Any:
+    return tree_map(tree, lambda x: x.cpu())
 
 
 def _clean(name: str) -> str:
