@@ -96,7 +96,7 @@ def with_states(value: object) -> Any:
     if isinstance(value, Module):
         return value.state_dict(keep_vars=True)
     if isinstance(value, Optimizer):
-        return value._described(with_numbers)
+        return value.state_dict() if value.has_state_hooks else value._described(with_numbers)
     if isinstance(value, Graph):
         return state_of(value._parts(), keep_vars=True)
     if isinstance(value, (Generator, torch.Generator)):

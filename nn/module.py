@@ -191,6 +191,15 @@ class Module(Hooked):
         add_gathers(self, split, reshard_after_forward)
         return self
 
+    def share_memory(self) -> Self:
+        """Move every parameter and buffer into memory that other processes can share, in place.
+
+        See `Tensor.share_memory_`.
+        """
+        for tensor in [*self.parameters(), *self.buffers()]:
+            tensor.share_memory_()
+        return self
+
     def to_local(self) -> Self:
         """Make every parameter and buffer this rank's local part, in place."""
         return self._apply(to_local)

@@ -31,8 +31,9 @@ from .loaded_state import loaded_as, loaded_freely
 from .named_params import check_alike, without_names
 from .option_checks import check_options
 from .replica_schedule import ReplicaSchedule
+from .state_hooks import StateHooks
 from .state_layouts import lay_states
-from .step_hooks import StepHooks, hooked
+from .step_hooks import hooked
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Part(NamedTuple):
                 yield self.only(mine) if has else self.only(mine)._replace(copies=())
 
 
-class Optimizer(StepHooks):
+class Optimizer(StateHooks):
     """The base of the update rules; subclasses give `_update`.
 
     `params` is an iterable of tensors, or of pairs of a name and a tensor, or of dicts with
@@ -337,7 +338,7 @@ class Optimizer(StepHooks):
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
-        return self._described(kept)
+        return self.described_for_hooks(partial(self._described, kept))
 
     def _described(self, entry_of: Callable[[State], State]) -> dict[str, Any]:
         """The result of `state_dict`, with `entry_of` applied to each parameter's state."""
@@ -358,6 +359,7 @@ class Optimizer(StepHooks):
     @with_argument_errors
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError when groups do not match."""
+        state_dict = self.before_loading(state_dict)
         lacking = {"state", "param_groups"} - set(state_dict)
         if lacking:
             raise OnefoldValueError(
@@ -404,6 +406,7 @@ class Optimizer(StepHooks):
             if rate is not None:
                 set_rate(group, rate)
             group.update(options)
+        self.after_loading()
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
         """A value of a parameter's loaded state, perhaps torch's, in the form kept here."""
