@@ -10,7 +10,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
 from types import ModuleType
 
-from ..distributed.torch_names import MISSING as DISTRIBUTED, MISSING_OF_TENSORS
+from ..distributed.torch_names import (
+    MISSING as DISTRIBUTED,
+    MISSING_OF_ALGORITHMS,
+    MISSING_OF_TENSORS,
+)
 from ..errors import OnefoldRuntimeError
 from ..nn.unsupported_names import ATTENTION, LAYERS
 from .missing_names import CUDA, FX, JIT, NAMES, ONNX, UTILS
@@ -30,6 +34,7 @@ PATHS: Mapping[str, str] = {
             "amp.grad_scaler": "amp",
             "autograd": "engine.autograd_api",
             "autograd.anomaly_mode": "engine.anomaly",
+            "autograd.forward_ad": "engine.forward_ad",
             "autograd.function": "engine.autograd_function",
             "autograd.functional": "engine.functional_autograd",
             "autograd.grad_mode": "engine.grad_mode",
@@ -42,6 +47,9 @@ PATHS: Mapping[str, str] = {
             "distributed._composable": "parallel.fsdp",
             "distributed._composable.fsdp": "parallel.fsdp",
             "distributed._tensor": "parallel.mesh_tensors",
+            "distributed.algorithms": "parallel.algorithms",
+            "distributed.algorithms._checkpoint": "parallel.algorithms",
+            "distributed.algorithms._checkpoint.checkpoint_wrapper": "parallel.checkpoint_wrapper",
             "distributed.checkpoint": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.default_planner": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.filesystem": "checkpoint.torch_checkpoint",
@@ -54,6 +62,8 @@ PATHS: Mapping[str, str] = {
             "distributed.fsdp": "parallel.fsdp",
             "distributed.nn": "comm.differentiable_collectives",
             "distributed.nn.functional": "comm.differentiable_collectives",
+            "distributed.optim": "parallel.zero_optimizer",
+            "distributed.optim.zero_redundancy_optimizer": "parallel.zero_optimizer",
             "distributed.tensor": "parallel.mesh_tensors",
             "distributed.tensor.parallel": "parallel.parallelize",
             "distributed.tensor.parallel.api": "parallel.parallelize",
@@ -102,6 +112,7 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
     _PACKAGE: NAMES,
     f"{_PACKAGE}.cuda": CUDA,
     f"{_PACKAGE}.distributed": DISTRIBUTED,
+    f"{_PACKAGE}.distributed.algorithms": MISSING_OF_ALGORITHMS,
     f"{_PACKAGE}.distributed.tensor": MISSING_OF_TENSORS,
     f"{_PACKAGE}.fx": FX,
     f"{_PACKAGE}.jit": JIT,

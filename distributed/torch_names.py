@@ -35,7 +35,7 @@ OFFERED: Mapping[str, str] = {
 }
 
 # Modules that stand elsewhere; import_paths.py leads there.
-MODULES = ("checkpoint", "device_mesh", "fsdp", "nn", "tensor")
+MODULES = ("algorithms", "checkpoint", "device_mesh", "fsdp", "nn", "optim", "tensor")
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"
 MISSING: Mapping[str, str] = {
@@ -45,18 +45,23 @@ MISSING: Mapping[str, str] = {
         ("ranks meet by themselves; use torch.distributed's own for other keys"),
     ),
     "_functional_collectives": "global tensors communicate by to_global, which has gradients",
-    "algorithms": (
-        "leave communication hooks and Join out: all ranks compute one program, whose gradients "
-        "are summed by boxing; flow.utils.checkpoint computes activations again"
-    ),
     "autograd": "global tensors communicate by to_global, which has gradients",
-    "optim": (
-        "call optimizer.enable_zero(stage=1), as in "
-        "flow.optim.Adam(model.parameters()).enable_zero(stage=1)" + _GUIDE
-    ),
     "pipelining": "use set_stage in an nn.Graph; docs/graph.md has schedules" + _GUIDE,
     "rpc": "every rank runs the same program; send values with dist.send or broadcast_object_list",
     "run": "start programs with torchrun or `python -m onefold.distributed.launch`",
+}
+
+# The same below flow.distributed.algorithms.
+MISSING_OF_ALGORITHMS: Mapping[str, str] = {
+    "ddp_comm_hooks": (
+        "leave communication hooks out: gradients are summed by boxing; "
+        "flow.distributed.fsdp.MixedPrecisionPolicy(reduce_dtype=...) sums them in half precision"
+    ),
+    "join": (
+        "every rank takes part in every call; give each as many batches, as DistributedSampler and "
+        "flow.utils.data.GlobalLoader do"
+    ),
+    "model_averaging": "gradients are averaged at every step; leave it out",
 }
 
 # The same below flow.distributed.tensor.
