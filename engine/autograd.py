@@ -17,7 +17,7 @@ from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .cached_cast import added
 from .gradient_seeds import check_gradient, seed_of
-from .leaf_hooks import LeafCalls, hooked_leaves
+from .leaf_hooks import LeafCalls, hooked_leaves, started
 from .meta import Meta
 from .names import names, register_function
 from .own_shards import own_tuple
@@ -70,6 +70,8 @@ class _Backward:
         interpreter.set_grad_enabled(records)
         if current is not None:
             interpreter.set_current(current.for_gradients())
+        if self.watched:
+            started.set((edges, None if self.stop is None else {*self.through, *self.stop}))
         try:
             try:
                 for edge, grad in zip(edges, seeds, strict=True):

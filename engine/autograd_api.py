@@ -8,6 +8,7 @@ from types import ModuleType
 from . import (
     anomaly as anomaly_mode,
     autograd_function as function,
+    forward_ad,
     functional_autograd as functional,
     grad_attributes as _leaves,  # noqa: F401  (importing it gives tensors their methods)
     grad_mode,
@@ -28,6 +29,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "function",
     "functional",
     "grad",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TypeAlias
 from weakref import WeakSet
 
 from ..errors import AutogradError
@@ -11,6 +13,11 @@ from .thread_stack import ThreadStack
 
 hooked_leaves: WeakSet[Leaf] = WeakSet()  # those that have hooks, so that most passes ask nothing
 _passes = ThreadStack["LeafCalls"]("backward_passes")  # that run now
+
+
+# The edges from which a backward pass began, and those that it visits (None: all that it reaches).
+Pass: TypeAlias = tuple[Sequence[Edge], Collection[Edge] | None]
+started: ContextVar[Pass | None] = ContextVar("started_pass", default=None)
 
 
 class LeafCalls:

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from ..errors import AutogradError
 from . import autograd_tape
 from .autograd_tape import Pack, Unpack
+from .multi_grad_hooks import register_multi_grad_hook
 from .tensor import Tensor, tensor_ops
+from .thread_stack import ThreadStack
 from .views import frozen
+
+__all__ = [
+    "disable_saved_tensors_hooks",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
+
+# Why hooks of saved tensors cannot be used, in the blocks around this thread.
+_disabled = ThreadStack[str]("disabled_hooks")
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """A block in which `saved_tensors_hooks` raise AutogradError with this message."""
+    _disabled.push(error_message)
+    try:
+        yield
+    finally:
+        _disabled.pop()
 
 
 class saved_tensors_hooks:
@@ -30,6 +55,8 @@ class saved_tensors_hooks:
         self._unpack = unpack
 
     def __enter__(self) -> None:
+        if _disabled.last is not None:
+            raise AutogradError(_disabled.last)
         autograd_tape.saved_hooks.push((self._keep, self._unpack))
 
     def __exit__(self, *exc: object) -> None:

@@ -1,7 +1,7 @@
 """Transforms of functions (`flow.func`): gradients, Jacobians, and functions over rows."""
 
 from ..nn.functional_call import functional_call as functional_call
-from .batching import vmap as vmap
+from .batching import functionalize as functionalize, vmap as vmap
 from .gradients import (
     grad as grad,
     grad_and_value as grad_and_value,
@@ -19,6 +19,7 @@ from .module_stacks import (
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -14,8 +14,22 @@ from ..engine.generator import default_generator
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
 
+T = TypeVar("T")
 InDims = int | None | tuple[Any, ...] | list[Any] | dict[Any, Any]
 _RANDOMNESS = ("error", "different", "same")
+
+
+def functionalize(func: Callable[..., T], *, remove: str = "mutations") -> Callable[..., T]:
+    """`func` itself: a captured program has no writes through views in it, and needs no transform.
+
+    Raises OnefoldValueError for another `remove` than "mutations" and "mutations_and_views".
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise OnefoldValueError(
+            "Valid options for functionalize's `remove` are 'mutations' and "
+            f"'mutations_and_views', but got {remove!r}"
+        )
+    return func
 
 
 def vmap(

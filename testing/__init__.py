@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .close_values import assert_close as assert_close
 from .equivalence import assert_sbp_equivalent as assert_sbp_equivalent
+from .make_tensor import make_tensor as make_tensor
 from .same_training import assert_same_training as assert_same_training
 from .samples import Bo as Bo, I as I, Sample as Sample, T as T
 
