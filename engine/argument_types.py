@@ -29,9 +29,10 @@ class Layout(TypedDict, total=False):
 
 
 class TypedLayout(Layout, total=False):
-    """The same with the dtype (None: the function's default)."""
+    """The same with the dtype and the memory format (None: the function's defaults)."""
 
     dtype: torch.dtype | None
+    memory_format: torch.memory_format | None
 
 
 class SizedLayout(TypedLayout, total=False):

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
+from ..kernels.formatted import in_format_of
+from ..kernels.memory_format_ref import CHANNELS_LAST, dense_copy, format_of, is_alike
 from . import interpreter
 from .argument_types import Layout, Number
 from .autograd_tape import Node
@@ -97,6 +99,7 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
     if result.meta is not self.meta:
         result = box(result, self.meta) if self.is_global else names.to(result, self.device)
     _check_made(result)
+    result = formatted_as(result, self)
     result.shared = True
     return replace(self, result)
 
@@ -163,22 +166,39 @@ _is_contiguous = torch.Tensor.is_contiguous
 
 
 def writable(x: Tensor) -> None:
-    """Give the tensor contiguous memory that it shares with no other, unless it has such memory."""
+    """Give the tensor dense memory that it shares with no other, unless it has such memory.
+
+    It stays in its memory format; where it is in none, it will be in row-major order.
+    """
     shards = x.shards
     one = len(shards) == 1
-    contiguous = shards[0].is_contiguous() if one else all(map(_is_contiguous, shards))
+    dense = shards[0].is_contiguous() if one else all(map(_is_contiguous, shards))
+    dense = dense or None not in map(format_of, shards)
     del shards  # a reference to them, of which there are others if `x` is not the sole owner
-    if not contiguous or (x.shared and (has_links(x) or not is_sole_owner(x))):
-        x.shards = contiguous_copies(x.shards)
+    if not dense or (x.shared and (has_links(x) or not is_sole_owner(x))):
+        x.shards = dense_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
     elif x.shared:
         x.shared = False
 
 
-def contiguous_copies(shards: Shards) -> Shards:
-    """Contiguous copies of the shards; equal shards share one copy."""
-    unique = {id(part): part.clone(memory_format=torch.contiguous_format) for part in shards}
+def dense_copies(shards: Shards) -> Shards:
+    """Copies of the shards in their memory formats; equal shards share one copy."""
+    unique = {id(part): dense_copy(part) for part in shards}
     return tuple([unique[id(part)] for part in shards])
+
+
+def formatted_as(x: Tensor, target: Tensor) -> Tensor:
+    """A value in the memory format of a tensor of its shape and layout, outside the tape."""
+    if len(x.meta.shape) not in CHANNELS_LAST or x.is_lazy or not target.shards:
+        return x
+    pairs = list(zip(x.shards, target.shards, strict=True))
+    if all(is_alike(part, like) for part, like in pairs):
+        return x
+    unique = {id(part): in_format_of(part, like) for part, like in pairs}
+    made = from_shards(tuple([unique[id(part)] for part in x.shards]), x.meta, x.node)
+    made.shared = True
+    return made
 
 
 def _check_made(value: Tensor) -> None:
@@ -189,7 +209,7 @@ def _check_made(value: Tensor) -> None:
 
 @no_grad
 def fitted(value: object, target: Tensor) -> Tensor:
-    """`value` in the dtype and layout of `target`; for loading.
+    """`value` in the dtype, layout and memory format of `target`; for loading.
 
     Torch tensors, arrays and numbers are taken as logical values. So are local tensors for a global
     one: their shape must be the whole one. Raises ShapeError for another shape, MixedTensorsError
@@ -214,8 +234,8 @@ def fitted(value: object, target: Tensor) -> Tensor:
     if value.dtype != target.dtype:
         value = tensor_ops.cast(value, target.dtype)
     if target.is_local:
-        return tensor_ops.to(value, target.device)
-    return box(value, target.meta)
+        value = tensor_ops.to(value, target.device)
+    return formatted_as(box(value, target.meta), target)
 
 
 def _is_whole(x: Tensor) -> bool:

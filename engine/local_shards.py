@@ -9,6 +9,8 @@ import torch
 from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import OnefoldError, RankMismatch, ShapeError, user_line
+from ..kernels.formatted import in_format_of
+from ..kernels.memory_format_ref import CHANNELS_LAST
 from .meta import Meta, blank_shards
 from .placement import Placement
 from .sbp import NdSbp, short
@@ -112,4 +114,6 @@ def own_parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
     mine = placement.flat_ranks[owned[0]] == group[0]
     # On that device on each of them: else they would meet in different back ends.
     given = part.to(devices[0], copy=copy) if mine else None
-    return (collectives.broadcast(given, part.shape, part.dtype, devices[0], group[0], group),)
+    sent = collectives.broadcast(given, part.shape, part.dtype, devices[0], group[0], group)
+    # Which is sent in row-major order.
+    return (in_format_of(sent, part) if part.ndim in CHANNELS_LAST else sent,)

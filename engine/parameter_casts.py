@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ..kernels import optim_ref
+from ..kernels.memory_format_ref import format_of
 from ..kernels.select import pick, uses_triton
 from . import interpreter
 from .autograd_tape import Leaf
@@ -119,4 +120,4 @@ class ParameterCasts:
 def _is_dense(param: Tensor) -> bool:
     meta = param.meta
     one = len(param.shards) == 1 and meta.has_data and not meta.partial
-    return one and param.shards[0].is_contiguous()
+    return one and format_of(param.shards[0]) is not None

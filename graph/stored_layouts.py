@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..engine import boxing
-from ..engine.inplace import contiguous_copies
+from ..engine.inplace import dense_copies
 from ..engine.meta import Meta, blank_shards
 from ..engine.tensor import Tensor
 from ..engine.views import has_links
@@ -23,7 +23,7 @@ def lay_out(tensor: Tensor, target: Meta) -> None:
     plan = boxing.plan(meta, target)
     shards = boxing.run(plan, tensor.shards, op="layout")
     if plan.aliases:  # not a view, which would keep all of the old memory
-        shards = contiguous_copies(shards)
+        shards = dense_copies(shards)
     tensor.shards, tensor.meta = shards, target
     tensor.shared = has_links(tensor)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from ..engine.inplace import contiguous_copies
+from ..engine.inplace import dense_copies
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor
 from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
@@ -104,7 +104,7 @@ def add_updates(
         else:
             clone = assigned[whole.number] = Value(next(numbers), whole.meta)
             before.append(
-                ProgramStep("clone", "clone", (now,), (), (clone,), contiguous_copies, scope=UPDATE)
+                ProgramStep("clone", "clone", (now,), (), (clone,), dense_copies, scope=UPDATE)
             )
             each = Trained(variable, clone, gradient)
         trained.append(replace(each, turn=turn.get(gradient.number, 0)))

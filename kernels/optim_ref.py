@@ -13,6 +13,8 @@ from math import prod
 
 import torch
 
+from .memory_format_ref import dense
+
 Tensors = list[torch.Tensor]
 Write = Callable[[], list[Callable[[], None]]]
 
@@ -187,8 +189,8 @@ def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def cast_each(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> Tensors:
-    """Each part in another dtype, row-major."""
-    return [part.to(dtype).contiguous() for part in parts]
+    """Each part in another dtype and the same memory format."""
+    return [dense(part.to(dtype)) for part in parts]
 
 
 def unflatten(flat: torch.Tensor, shapes: Sequence[Sequence[int]]) -> Tensors:

@@ -31,6 +31,13 @@ from .layout_rules import LayoutRule, PlacementRule, layouts, placements
 from .module_hooks import Hooked
 from .parameter_readers import add_gathers
 
+# Of how many dims tensors are that a memory format turns.
+_TURNED = {
+    torch.channels_last: (4,),
+    torch.channels_last_3d: (5,),
+    torch.contiguous_format: (4, 5),
+}
+
 
 class Module(Hooked):
     """The base of every layer and network, with torch's names and semantics.
@@ -216,6 +223,10 @@ class Module(Hooked):
     def to(self, *args: Any, **kwargs: Any) -> Self | GraphModule:
         """Another dtype (of the floating point ones) or device, in place; or those of a tensor.
 
+        `memory_format=flow.channels_last` turns what has four dims, `flow.channels_last_3d` what
+        has five, and `flow.contiguous_format` turns both back. The values stay, in which way they
+        lie is kept by optimizers, `load_state_dict` and copies.
+
         `to(nn.graph.GraphModule)` is the view on which graph settings are made, such as the stage.
         """
         if args and args[0] is GraphModule:
@@ -240,10 +251,15 @@ class Module(Hooked):
                 f"nn.Module.to only accepts floating point or complex dtypes, but got {dtype}"
             )
 
+        memory_format = kwargs.get("memory_format")
+        turned = _TURNED.get(memory_format, ())
+
         def convert(tensor: Tensor) -> Tensor:
             if tensor.meta.is_floating and dtype is not None:
-                return to(tensor, *places, dtype=dtype, **others)
-            return to(tensor, *places, **others)
+                found = to(tensor, *places, dtype=dtype, **others)
+            else:
+                found = to(tensor, *places, **others)
+            return to(found, memory_format=memory_format) if tensor.ndim in turned else found
 
         return self._apply(convert)
 

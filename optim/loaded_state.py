@@ -15,7 +15,7 @@ def loaded_as(value: object, param: Tensor) -> object:
     """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
-    return _made(value, param.meta)
+    return _made(value, param.meta, param)
 
 
 def loaded_freely(key: str, value: object, param: Tensor) -> object:
@@ -31,14 +31,15 @@ def loaded_freely(key: str, value: object, param: Tensor) -> object:
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
     if tuple(value.shape) == tuple(param.shape):
-        return _made(value, param.meta)
+        return _made(value, param.meta, param)
     meta = whole_meta(param.meta, value.shape)
     kept = isinstance(value, np.ndarray) or key == "step" or not meta.is_floating
     return _made(value, meta.like(dtype=torch.as_tensor(value).dtype) if kept else meta)
 
 
-def _made(value: object, meta: Meta) -> Tensor:
+def _made(value: object, meta: Meta, like: Tensor | None = None) -> Tensor:
+    """The value laid out so, in the memory format of a tensor."""
     duplicate = from_shards((), meta)
-    take(duplicate, fitted(value, duplicate))
+    take(duplicate, fitted(value, duplicate if like is None else like))
     writable(duplicate)
     return duplicate

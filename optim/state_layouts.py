@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from ..engine.convert import box
-from ..engine.inplace import writable
+from ..engine.inplace import formatted_as, writable
 from ..engine.tensor import Tensor, from_shards
+from ..kernels.memory_format_ref import CHANNELS_LAST, dense_copy
 
 
 def lay_states(params: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> None:
-    """Lay the state out as the parameters are, whose layouts may have changed since."""
+    """Lay the state out as the parameters are, whose layouts may have changed since.
+
+    That includes the memory format: updates go through the elements in the order in memory.
+    """
     for param, state in zip(params, states, strict=True):
-        if param.meta.placement is None:
-            continue
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.meta is not param.meta:
-                state[key] = _laid_as(value, param)
+        if param.meta.placement is not None:
+            for key, value in state.items():
+                if isinstance(value, Tensor) and value.meta is not param.meta:
+                    state[key] = _laid_as(value, param)
+        if len(param.meta.shape) in CHANNELS_LAST and param.shards:
+            _format_as(param, state)
         if len(param.shards) > 1:
             _match_replicas(param, state.values())
+
+
+def _format_as(param: Tensor, state: dict[str, Any]) -> None:
+    """Bring the tensors of the state into the memory format of the parameter."""
+    strides = param.shards[0].stride()
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or value.meta.shape != param.meta.shape:
+            continue  # a number, or what is kept of rows and columns
+        if value.shards[0].stride() != strides:
+            state[key] = _own(formatted_as(value, param))
 
 
 def _laid_as(value: Tensor, param: Tensor) -> Tensor:
@@ -29,10 +42,15 @@ def _laid_as(value: Tensor, param: Tensor) -> Tensor:
     target = param.meta.like(dtype=value.dtype)
     if value.shape != param.shape or value.meta is target:
         return value
-    moved = from_shards(box(value, target).shards, target)
+    moved = formatted_as(from_shards(box(value, target).shards, target), param)
     moved.shared = True  # perhaps a view, which would keep all of the old memory
-    writable(moved)
-    return moved
+    return _own(moved)
+
+
+def _own(value: Tensor) -> Tensor:
+    """The value in memory of its own."""
+    writable(value)
+    return value
 
 
 def _match_replicas(param: Tensor, state: Iterable[object]) -> None:
@@ -43,8 +61,7 @@ def _match_replicas(param: Tensor, state: Iterable[object]) -> None:
     wanted = _firsts(param)
     for value in state:
         if isinstance(value, Tensor) and value.shape == param.shape and _firsts(value) != wanted:
-            form = torch.contiguous_format
-            made = {i: value.shards[i].clone(memory_format=form) for i in set(wanted)}
+            made = {i: dense_copy(value.shards[i]) for i in set(wanted)}
             value.shards = tuple([made[i] for i in wanted])
 
 

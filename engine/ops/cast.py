@@ -15,6 +15,7 @@ from ..op import Gradients, Needs, Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
+from .memory_formats import in_format
 from .pointwise import INCREASING, Elementwise
 from .result_shapes import REALS
 
@@ -115,7 +116,8 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 def _register_caster(name: str, dtype: torch.dtype) -> None:
     def call(input: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
-        return cast(input, dtype)
+        y = cast(input, dtype)
+        return y if memory_format in (None, torch.preserve_format) else in_format(y, memory_format)
 
     register_as(name, call, f"`input` as {dtype}; the same tensor when it is that already.")
 
@@ -150,10 +152,13 @@ _clone = unary(
 
 @register_function
 def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
-    no kernel: tensors are dense).
+    """A copy of `input` with memory of its own, in its memory format or another one.
+
+    Gradients flow through. Raises OnefoldRuntimeError for a format of another number of dims.
     """
-    return _clone(input)
+    if memory_format is None or memory_format is torch.preserve_format:
+        return _clone(input)
+    return in_format(input, memory_format)
 
 
 def factor_of(value: NumberLike, *tensors: Tensor) -> NumberLike:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Unpack
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...errors import (
     SbpError,
     kind_of,
 )
+from ...kernels.memory_format_ref import in_format
 from .. import interpreter
 from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
@@ -31,6 +32,7 @@ from ..placement import Placement
 from ..sbp import SbpLike, broadcast, short
 from ..tensor import Tensor, from_shards
 from ..values import item, whole
+from .memory_formats import check_rank
 
 Size = Sequence[int]
 # Makes the part of the logical tensor that lies in a box: (box, device) -> torch tensor.
@@ -40,7 +42,6 @@ Maker = Callable[[Box, torch.device], torch.Tensor]
 # What torch's functions of creation are asked for that is so here anyway.
 _DENSE: dict[str, tuple[object, ...]] = {
     "layout": (torch.strided, None),
-    "memory_format": (torch.contiguous_format, torch.preserve_format, None),
     "pin_memory": (False, None),
 }
 
@@ -69,6 +70,7 @@ def make(
     **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
+    memory_format = unknown.pop("memory_format", None)
     for key, value in unknown.items():
         if value not in _DENSE.get(key, ()):
             raise OnefoldTypeError(
@@ -85,6 +87,8 @@ def make(
     shape = tuple(shape)
     if min(shape, default=0) < 0:
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
+    if memory_format is not None:
+        maker = _formatted(maker, memory_format, what, len(shape))
     if placement is None and sbp is None:
         layout = layout_of_new(device)
         if layout is not None:
@@ -110,6 +114,24 @@ def make(
     if (current := interpreter.get_current()) is not None:
         return current.run(_run, Source(what), (meta, maker, requires_grad))
     return _run(meta, maker, requires_grad)
+
+
+def _formatted(maker: Maker, memory_format: object, what: str, ndim: int) -> Maker:
+    """A maker of the same shards in a memory format; raises for what is none or does not fit."""
+    if memory_format in (torch.contiguous_format, torch.preserve_format):
+        return maker
+    if not isinstance(memory_format, torch.memory_format):
+        raise OnefoldTypeError(
+            f"{what}: memory_format must be a torch.memory_format such as flow.channels_last, but "
+            f"got {kind_of(memory_format)}"
+        )
+    check_rank(ndim, memory_format)
+
+    @wraps(maker)
+    def call(box: Box, device: torch.device) -> torch.Tensor:
+        return in_format(maker(box, device), memory_format)
+
+    return call
 
 
 def plain_meta(shape: Shape, dtype: object, layout: TypedLayout) -> Meta | None:

@@ -23,6 +23,7 @@ from ..placement import Placement
 from ..sbp import broadcast
 from ..tensor import Tensor, from_shards
 from .cast import cast, clone
+from .memory_formats import in_format
 
 
 class _ToDevice:
@@ -81,7 +82,7 @@ def to(
     A local tensor moves to a device. A global one keeps its ranks: `x.to("cuda")` changes the
     device type of its placement, `x.to("cuda:1")` is an error. With the device of a global tensor,
     `x.to(y.device)`, x goes to that placement. `non_blocking` is torch's hint:
-    copies are ordered with the ops here.
+    copies are ordered with the ops here. A `memory_format` is that of the result's memory.
     """
     if unknown:
         raise OnefoldTypeError(
@@ -125,6 +126,8 @@ def to(
             y = _to_type(y, wanted.type)
     if dtype is not None and dtype != y.dtype:
         y = cast(y, dtype)
+    if memory_format is not None and memory_format is not torch.preserve_format:
+        return in_format(y, memory_format)
     return clone(y) if copy and y is self else y
 
 
@@ -139,7 +142,7 @@ def to_dense(
 @register_function
 def cpu(self: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
     """The tensor on the cpu (a global one on the same ranks)."""
-    return to(self, "cpu")
+    return to(self, "cpu", memory_format=memory_format)
 
 
 @register_function
@@ -150,10 +153,8 @@ def cuda(
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
     """The tensor on cuda (a global one on the same ranks)."""
-    if self.is_global and device is None:
-        return _to_type(self, "cuda")
     number = f"cuda:{device}" if isinstance(device, int) else device
-    return to(self, "cuda" if number is None else number)
+    return to(self, "cuda" if number is None else number, memory_format=memory_format)
 
 
 @register_function

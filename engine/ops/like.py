@@ -23,6 +23,7 @@ from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_part
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .creation import Size, empty, full, ones, tensor, zeros
+from .memory_formats import memory_format_of
 from .pointwise import Entry, Operand, fitting
 from .random_creation import rand, randint, randn
 
@@ -84,6 +85,16 @@ def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
 
 
+def _shaped_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """`layout_like` for a tensor of the same shape, which lies in memory as x does."""
+    layout = layout_like(x, layout)
+    if layout.get("memory_format") in (None, torch.preserve_format):
+        last = memory_format_of(x)
+        if last is not None:
+            layout["memory_format"] = last
+    return layout
+
+
 def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The layout of a global tensor for which a device is given, which sets the device type.
 
@@ -119,7 +130,7 @@ def _like(make: Entry, what: str, value: float | None = None) -> _Like:
         plain = not layout and (dtype is None or dtype is input.meta.dtype)
         if plain and value is not None and interpreter.get_current() is None:
             return constant_like(input, value)
-        return make(input.shape, **layout_like(input, {"dtype": dtype, **layout}))
+        return make(input.shape, **_shaped_like(input, {"dtype": dtype, **layout}))
 
     doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
     return register_as(f"{make.__name__}_like", call, doc)
@@ -136,7 +147,7 @@ def _random_like(make: Entry, what: str) -> Callable[..., Tensor]:
     def call(
         input: Tensor, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]
     ) -> Tensor:
-        return make(input.shape, generator=generator, **layout_like(input, layout))
+        return make(input.shape, generator=generator, **_shaped_like(input, layout))
 
     doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
     return register_as(f"{make.__name__}_like", call, doc)
@@ -149,7 +160,7 @@ randn_like = _random_like(randn, "Standard normal numbers")
 @register_function
 def full_like(input: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
     """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
-    return full(input.shape, fill_value, **layout_like(input, layout))
+    return full(input.shape, fill_value, **_shaped_like(input, layout))
 
 
 @register_function
@@ -165,7 +176,7 @@ def randint_like(
     if high is None:
         low, high = 0, low
     shape = input.shape
-    return randint(low, high, shape, generator=generator, **layout_like(input, layout))
+    return randint(low, high, shape, generator=generator, **_shaped_like(input, layout))
 
 
 # Of the same kind as another tensor, in another shape; replicated where that one is global.

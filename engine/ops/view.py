@@ -20,6 +20,7 @@ from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..views import ViewStep, base_of, unlink
 from .data_movement import Rearrangement, follows, passes, unpack, wrap
+from .memory_formats import in_format, is_in_format
 
 Group = tuple[Shape, Shape]  # input dims and output dims that hold the same elements
 
@@ -245,7 +246,13 @@ def ravel(input: Tensor) -> Tensor:
 def contiguous(
     self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> Tensor:
-    """The tensor itself, or a copy of a view that is not contiguous in its base."""
+    """The tensor itself, or a copy of a view that is not contiguous in its base.
+
+    With `channels_last` or `channels_last_3d` it is another tensor, whose memory is in this format.
+    Raises OnefoldRuntimeError for a format of another number of dims.
+    """
+    if memory_format is not torch.contiguous_format:
+        return in_format(self, memory_format)
     return self if is_contiguous(self) else unlink(view(self, self.meta.shape))
 
 
@@ -253,7 +260,12 @@ def contiguous(
 def is_contiguous(
     self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
-    """Whether the tensor is contiguous in its base; a base itself is contiguous."""
+    """Whether the tensor is contiguous in its base; a base itself is contiguous.
+
+    Of `channels_last` and `channels_last_3d` the memory of this process's shards tells it.
+    """
+    if memory_format is not torch.contiguous_format:
+        return is_in_format(self, memory_format)
     return not self.shared or base_of(self) is None or _is_contiguous(_chain(self))
 
 

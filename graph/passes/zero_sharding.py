@@ -10,7 +10,7 @@ import torch
 
 from ...engine import boxing
 from ...engine.boxing import BoxingPlan
-from ...engine.inplace import contiguous_copies
+from ...engine.inplace import dense_copies
 from ...engine.meta import Meta
 from ...engine.tensor import Shards
 from ..boxing_calls import boxing_step
@@ -170,7 +170,7 @@ def copied_boxing(value: Value, made: Value, scope: str = "") -> ProgramStep:
 
 
 def _copied(plan: BoxingPlan, shards: Shards) -> Shards:
-    return contiguous_copies(boxing.run(plan, shards, op="zero"))
+    return dense_copies(boxing.run(plan, shards, op="zero"))
 
 
 def _cast_shards(dtype: torch.dtype, shards: Shards) -> Shards:

@@ -158,6 +158,10 @@ def test_memory_formats_change_no_value(world):
     assert utils.convert_conv2d_weight_memory_format(layer, torch.channels_last) is layer
     assert utils.convert_conv3d_weight_memory_format(layer, torch.channels_last_3d) is layer
     np.testing.assert_array_equal(layer.weight.numpy(), before)
+    assert layer.weight.is_contiguous(memory_format=torch.channels_last)
+    assert layer.weight.is_leaf and layer.weight.requires_grad
+    utils.convert_conv2d_weight_memory_format(layer, torch.contiguous_format)
+    assert not layer.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_names_of_modules():

@@ -10,15 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import optim_ref as reference
+from ...memory_format_ref import dense
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from .pointer_table import BLOCK, DTYPES, address_of, table_of, work_of
-
-
-def dense(xs: Sequence[Tensor]) -> list[Tensor]:
-    """Dense tensors. The caller must keep them until the launch, which only gets addresses."""
-    return [x.contiguous() for x in xs]
-
 
 Tensors = list[Tensor]
 
@@ -88,7 +83,7 @@ def powers(parts: Sequence[Tensor], p: float, scale: Tensor | None = None) -> Te
     dtype = parts[0].dtype
     if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
         return reference.powers(parts, p, scale)
-    given = dense(parts)
+    given = [*map(dense, parts)]  # kept until the launch, which only gets addresses
     table = table_of(given)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     device = parts[0].device
@@ -133,8 +128,8 @@ _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 def _copy(
     parts: Sequence[Tensor], targets: Sequence[Tensor], source: tl.dtype, target: tl.dtype
 ) -> None:
-    given = dense(parts)
-    table = table_of(given, targets)
+    """Copy dense tensors element by element, in the order in memory."""
+    table = table_of(parts, targets)
     _copy_each.launch(
         (table.programs,),
         (table.data, table.start),
@@ -150,7 +145,8 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
     sizes = [part.numel() for part in parts]
     y = torch.empty(sum(sizes), dtype=dtype, device=parts[0].device)
     word = _WORDS[dtype.itemsize]
-    _copy(parts, y.split(sizes), word, word)
+    given = [part.contiguous() for part in parts]  # kept until the launch
+    _copy(given, y.split(sizes), word, word)
     return y
 
 
@@ -159,8 +155,9 @@ def cast_each(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensors:
     known = source in DTYPES and dtype in DTYPES
     if not known or any(part.dtype is not source for part in parts):
         return reference.cast_each(parts, dtype)
-    made = [torch.empty(part.shape, dtype=dtype, device=part.device) for part in parts]
-    _copy(parts, made, DTYPES[source], DTYPES[dtype])
+    given = [*map(dense, parts)]  # kept until the launch
+    made = [torch.empty_like(part, dtype=dtype) for part in given]
+    _copy(given, made, DTYPES[source], DTYPES[dtype])
     return made
 
 
