@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .host_memory import on_host
+from .memory_format_ref import CHANNELS_LAST, in_format
 
 Ints = tuple[int, ...]
 
@@ -26,17 +27,21 @@ def convolution(
 
 def convolution_weight_grad(
     dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints,
-    transposed: bool, output_padding: Ints, groups: int,
+    transposed: bool, output_padding: Ints, groups: int, last: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The gradient of a convolution for its weight, which has this shape."""
+    """The gradient of a convolution for its weight, which has this shape.
+
+    The channels are `last` in its memory, or else it is as torch gives it.
+    """
     if dy.numel() == 0 or x.numel() == 0:
-        return x.new_zeros(shape)
-    if _few_places(dy, x, shape, transposed, groups):
-        return _weight_grad_by_matmul(dy, x, shape, stride, padding, dilation)
-    weight = _of_shape(shape, x)
-    sizes = (stride, padding, dilation, transposed, output_padding, groups)
-    grad: Tensor = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
-    return grad
+        grad = x.new_zeros(shape)
+    elif _few_places(dy, x, shape, transposed, groups):
+        grad = _weight_grad_by_matmul(dy, x, shape, stride, padding, dilation)
+    else:
+        weight = _of_shape(shape, x)
+        sizes = (stride, padding, dilation, transposed, output_padding, groups)
+        grad = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
+    return in_format(grad, CHANNELS_LAST[len(shape)]) if last else grad
 
 
 def _few_places(dy: Tensor, x: Tensor, shape: Ints, transposed: bool, groups: int) -> bool:

@@ -21,6 +21,7 @@ from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .dims import permute, squeeze, unsqueeze
 from .flip_repeat import unfold
+from .memory_formats import is_last
 from .pad import pad
 from .reduce import sum
 from .result_shapes import alike, convolved
@@ -31,7 +32,10 @@ Ints: TypeAlias = tuple[int, ...]
 
 
 class ConvolutionAttributes(NamedTuple):
-    """Stride, padding and dilation of the window, and the number of groups."""
+    """Stride, padding and dilation of the window, and the number of groups.
+
+    `last` says that the channels of the weight are last in memory, as they will be in its gradient.
+    """
 
     stride: Ints
     padding: Ints
@@ -39,6 +43,7 @@ class ConvolutionAttributes(NamedTuple):
     transposed: bool
     output_padding: Ints
     groups: int
+    last: bool = False
 
 
 def _held_groups(groups: int, channels: int, whole: int) -> int:
@@ -76,10 +81,13 @@ class Convolution(Op):
         _check_channels(args[0].shape, args[1].shape, args[-1])
         return super().infer(*args)
 
+    def infer_by_kernel(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        return super().infer_by_kernel(*args[:3], *args[3][:6])
+
     def deduce(
         self, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes
     ) -> Meta | None:
-        shape = convolved(x.shape, w.shape, *attrs) if alike(x, w, bias) else None
+        shape = convolved(x.shape, w.shape, *attrs[:6]) if alike(x, w, bias) else None
         if shape is None or (bias is not None and bias.shape != shape[1:2]):
             return None
         return x.like(shape)
@@ -167,7 +175,7 @@ def _other_way(
     dy: Shape, w: Shape, x: Shape, attrs: ConvolutionAttributes
 ) -> ConvolutionAttributes:
     """The attributes of the convolution that maps the shape of `dy` to that of `x`."""
-    stride, padding, dilation, transposed, _, groups = attrs
+    stride, padding, dilation, transposed, _, groups, last = attrs
     left = (0,) * len(stride)
     if not transposed:
         # The windows may not reach the input's end; what they leave is the other one's padding.
@@ -175,7 +183,7 @@ def _other_way(
             x[i + 2] - ((dy[i + 2] - 1) * s - 2 * p + d * (w[i + 2] - 1) + 1)
             for i, (s, p, d) in enumerate(zip(stride, padding, dilation, strict=True))
         )
-    return ConvolutionAttributes(stride, padding, dilation, not transposed, left, groups)
+    return ConvolutionAttributes(stride, padding, dilation, not transposed, left, groups, last)
 
 
 class WeightGradAttributes(NamedTuple):
@@ -203,7 +211,9 @@ class ConvolutionWeightGrad(Op):
     def bind(self, local: Local, attrs: WeightGradAttributes) -> Kernel:
         sizes = attrs.sizes
         held = _held_groups(sizes.groups, local.input_shape(1)[1], local.input(1).shape[1])
-        return local.bind(kernels.convolution_weight_grad, local.output_shape(), *sizes[:5], held)
+        shape = local.output_shape()
+        given = (shape, *sizes[:5], held, sizes.last)
+        return local.bind(kernels.convolution_weight_grad, *given)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         dy, x = map(required, inputs[:2])
@@ -278,7 +288,8 @@ def _conv(
     if isinstance(padding, str):
         x, padding = _named_padding(x, weight, padding, stride, dilation)
     padding = ints(padding, dims, "padding")
-    y = _convolution(x, weight, bias, stride, padding, dilation, False, (0,) * dims, groups)
+    given = stride, padding, dilation, False, (0,) * dims, groups, is_last(weight)
+    y = _convolution(x, weight, bias, *given)
     return squeeze(y, 0) if added else y
 
 
@@ -296,7 +307,8 @@ def _conv_transpose(
     x, added = _with_batch(input, dims, f"conv_transpose{dims}d")
     stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
     padding, left = ints(padding, dims, "padding"), ints(output_padding, dims, "output_padding")
-    y = _convolution(x, weight, bias, stride, padding, dilation, True, left, groups)
+    given = stride, padding, dilation, True, left, groups, is_last(weight)
+    y = _convolution(x, weight, bias, *given)
     return squeeze(y, 0) if added else y
 
 

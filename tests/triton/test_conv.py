@@ -52,9 +52,11 @@ def check(kind, dtype, last=False):
     y = assert_matches_reference(conv_ref.convolution, x, w, bias, *sizes, *more, slack=slack)
     dy = torch.randn_like(y)
     shape = tuple(w.shape)
-    assert_matches_reference(
-        conv_ref.convolution_weight_grad, dy, x, shape, *sizes, *more, slack=slack
-    )
+    for channels_last in (False, True):
+        args = (dy, x, shape, *sizes, *more, channels_last)
+        dw = assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=slack)
+        form = FORMATS[dims] if channels_last else torch.contiguous_format
+        assert dw.is_contiguous(memory_format=form)
     more = (True, (0,) * dims, groups)
     back = assert_matches_reference(conv_ref.convolution, dy, w, None, *sizes, *more, slack=slack)
     args = (torch.randn_like(back), dy, shape, *sizes, *more)

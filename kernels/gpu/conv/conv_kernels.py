@@ -234,15 +234,17 @@ def _convolve(
 
 def convolution_weight_grad(
     dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints,
-    transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
+    transposed: bool, output_padding: Ints, groups: int, last: bool = False,
+    tile: Tile | None = None,
 ) -> Tensor:  # fmt: skip
-    given = (stride, padding, dilation, transposed, output_padding, groups)
+    given = (stride, padding, dilation, transposed, output_padding, groups, last)
     if not works(x) or not dy.numel() or not x.numel():
         return reference.convolution_weight_grad(dy, x, shape, *given)
     sizes = Sizes.of(stride, padding, dilation)
     # With `transposed`, the input is to the result what the result is to the input.
     rows, columns = (x, dy) if transposed else (dy, x)
-    return weight_grad(rows, columns, three(shape[2:], 1), sizes, groups, tile).view(shape)
+    taps = three(shape[2:], 1)
+    return weight_grad(rows, columns, taps, sizes, groups, last, tile).view(shape)
 
 
 def _of_weight(sizes: tuple[int, ...]) -> Products:
@@ -259,7 +261,7 @@ def _call(
     x, dy, w = (each.contiguous(memory_format=torch.channels_last) for each in made)
     window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     if back:
-        return lambda: convolution_weight_grad(dy, x, w.shape, *window, Tile(**config))
+        return lambda: convolution_weight_grad(dy, x, w.shape, *window, False, Tile(**config))
     return lambda: convolution(x, w, None, *window, Tile(**config))
 
 

@@ -17,7 +17,7 @@ from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, parts_of
 from ..matmul.gemm_tiles import forms_of_tile
-from ..pointwise.channels_last import dense
+from ..pointwise.channels_last import dense, empty, turned_back
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from . import one_product
 from .conv_geometry import (
@@ -130,7 +130,10 @@ def _part_small_groups(
 
 @Kernel
 def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the parts in order, and convert from channels-last to the layout of the weight."""
+    """Add the parts in order, and convert from channels-last to row-major order.
+
+    With one of TAPS, whatever their number, the order stays.
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), parts.dtype.element_ty)
     this = parts
@@ -150,12 +153,13 @@ def _part_of_small(places: int, programs: int) -> int:
 
 
 def weight_grad(
-    rows: Tensor, columns: Tensor, taps: Triple, sizes: Sizes, groups: int,
+    rows: Tensor, columns: Tensor, taps: Triple, sizes: Sizes, groups: int, last: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:  # fmt: skip
     """dw[o, c, tap] = sum of rows[n, o, place] * columns[n, c, source] over n and places.
 
-    The source is the position that the tap reads for the place.
+    The source is the position that the tap reads for the place. The channels are `last` in memory,
+    or else the taps.
     """
     n, outs, *output = rows.shape
     channels, *source = columns.shape[1:]
@@ -190,9 +194,11 @@ def weight_grad(
     )  # fmt: skip
     constants = (taps, *sizes, v.deep, *ends)
     kernel.launch((*grid[:2], grid[2] * number), args, constants, warps, stages)
-    shape = (groups * outs, channels, *taps)
-    dw = torch.empty(shape, dtype=rows.dtype, device=rows.device)
-    _join.launch((cdiv(dw.numel(), 256),), (parts, dw, dw.numel(), number, channels), (count, 256))
+    if last and number == 1 and wide is rows.dtype:
+        return turned_back(parts.view(groups * outs, *taps, channels))
+    dw = empty((groups * outs, channels, *taps), last, rows.dtype, rows.device)
+    args = (parts, dw, dw.numel(), number, channels)
+    _join.launch((cdiv(dw.numel(), 256),), args, (1 if last else count, 256))
     return dw
 
 
