@@ -29,10 +29,9 @@ class Layout(TypedDict, total=False):
 
 
 class TypedLayout(Layout, total=False):
-    """The same with the dtype and the memory format (None: the function's defaults)."""
+    """The same with the dtype (None: the function's default)."""
 
     dtype: torch.dtype | None
-    memory_format: torch.memory_format | None
 
 
 class SizedLayout(TypedLayout, total=False):

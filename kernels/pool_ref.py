@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .host_memory import on_host
+from .memory_format_ref import CHANNELS_LAST, format_of
 
 Ints = tuple[int, ...]
 # kernel_size, stride, padding, dilation, ceil_mode
@@ -19,6 +20,7 @@ AvgSizes: TypeAlias = tuple[Ints, Ints, Ints, bool, bool, int | None]
 # kernel_size, stride, padding, output_size
 UnpoolSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints | None]
 
+_LAST = frozenset(CHANNELS_LAST.values())
 _LANES = 16  # floats in the widest register of a CPU
 
 _MAX_POOL = {
@@ -44,15 +46,20 @@ def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     if planes == 2 and x.ndim == 4 and x.shape[1] >= _LANES and on_host(x):
         # torch takes the channels several at a time where they are last in memory. That is worth
         # the copies, and the results are the same.
-        y, indices = _MAX_POOL[2](x.contiguous(memory_format=torch.channels_last), *sizes)
-        return y.contiguous(), indices.contiguous()
+        last = x.contiguous(memory_format=torch.channels_last)
+        y, indices = _MAX_POOL[2](last, *sizes)
+        return (y, indices) if last is x else (y.contiguous(), indices.contiguous())
     y, indices = _MAX_POOL[planes](x, *sizes)
     return y, indices
 
 
 def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
-    """dy added at the places of the maxima, in zeros of this shape."""
+    """dy added at the places of the maxima, in zeros of this shape, which lie as dy does."""
     lead = dy.ndim - planes
+    if lead == 2 and format_of(dy) in _LAST:
+        rows, at = (each.movedim(1, -1).flatten(1, -2) for each in (dy, places))
+        dx = dy.new_zeros(shape[0], prod(shape[2:]), shape[1]).scatter_add_(1, at, rows)
+        return dx.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
     dx = dy.new_zeros(*shape[:lead], prod(shape[lead:]))
     if dy.numel() and dx.numel():
         dx.scatter_add_(lead, places.flatten(lead), dy.flatten(lead))
@@ -91,7 +98,7 @@ def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
 def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
     """The gradient of `avg_pool` for an input of this shape."""
     wide = _on_cpu(dy, planes)
-    grad: Tensor = _AVG_POOL_GRAD[planes](wide, wide.new_empty(shape), *sizes)
+    grad: Tensor = _AVG_POOL_GRAD[planes](wide, _empty(shape, wide), *sizes)
     return grad.to(dy.dtype)
 
 
@@ -107,5 +114,12 @@ def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
 
 def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> Tensor:
     """The gradient of `adaptive_avg_pool` for an input of this shape."""
-    grad: Tensor = _ADAPTIVE_GRAD[planes](dy, dy.new_empty(shape))
+    grad: Tensor = _ADAPTIVE_GRAD[planes](dy, _empty(shape, dy))
     return grad
+
+
+def _empty(shape: Ints, like: Tensor) -> Tensor:
+    """Memory that nobody reads, in the format of another tensor."""
+    form = format_of(like) if len(shape) == like.ndim else None
+    blank = {"dtype": like.dtype, "device": like.device}
+    return torch.empty(shape, memory_format=form or torch.contiguous_format, **blank)

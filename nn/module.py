@@ -252,7 +252,7 @@ class Module(Hooked):
             )
 
         memory_format = kwargs.get("memory_format")
-        turned = _TURNED.get(memory_format, ())
+        turned = () if memory_format is None else _TURNED.get(memory_format, ())
 
         def convert(tensor: Tensor) -> Tensor:
             if tensor.meta.is_floating and dtype is not None:

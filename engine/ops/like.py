@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Unpack, cast
+from typing import Any, NamedTuple, Protocol, Unpack, cast
 
 import torch
 
@@ -85,14 +85,14 @@ def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
 
 
-def _shaped_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
+def _shaped_like(x: Tensor, layout: TypedLayout) -> dict[str, Any]:
     """`layout_like` for a tensor of the same shape, which lies in memory as x does."""
-    layout = layout_like(x, layout)
-    if layout.get("memory_format") in (None, torch.preserve_format):
+    found: dict[str, Any] = {**layout_like(x, layout)}
+    if found.get("memory_format") in (None, torch.preserve_format):
         last = memory_format_of(x)
         if last is not None:
-            layout["memory_format"] = last
-    return layout
+            found["memory_format"] = last
+    return found
 
 
 def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:

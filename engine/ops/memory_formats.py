@@ -66,9 +66,9 @@ def check_rank(ndim: int, memory_format: torch.memory_format) -> None:
 
 def is_in_format(x: Tensor, memory_format: torch.memory_format) -> bool:
     """Whether all shards that this process has are in a format with the channels last."""
-    shards = x.shards
-    known = isinstance(shards, tuple) and len(shards) > 0  # a graph's capture has no memory yet
-    return known and all(part.is_contiguous(memory_format=memory_format) for part in shards)
+    if x.is_lazy or not x.shards:  # while a graph is captured there is no memory
+        return False
+    return all(part.is_contiguous(memory_format=memory_format) for part in x.shards)
 
 
 def memory_format_of(x: Tensor) -> torch.memory_format | None:
@@ -78,8 +78,7 @@ def memory_format_of(x: Tensor) -> torch.memory_format | None:
 
 def is_last(x: Tensor) -> bool:
     """Whether the channels of a tensor are last in memory, which no op needs to know."""
-    shards = x.shards
-    if not isinstance(shards, tuple) or not shards or shards[0].is_contiguous():
-        return False
     last = kernels.CHANNELS_LAST.get(len(x.meta.shape))
-    return last is not None and is_in_format(x, last)
+    if last is None or x.is_lazy or not x.shards or x.shards[0].is_contiguous():
+        return False
+    return is_in_format(x, last)

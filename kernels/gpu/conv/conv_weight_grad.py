@@ -197,8 +197,8 @@ def weight_grad(
     if last and number == 1 and wide is rows.dtype:
         return turned_back(parts.view(groups * outs, *taps, channels))
     dw = empty((groups * outs, channels, *taps), last, rows.dtype, rows.device)
-    args = (parts, dw, dw.numel(), number, channels)
-    _join.launch((cdiv(dw.numel(), 256),), args, (1 if last else count, 256))
+    joined = (parts, dw, dw.numel(), number, channels)
+    _join.launch((cdiv(dw.numel(), 256),), joined, (1 if last else count, 256))
     return dw
 
 
