@@ -14,6 +14,7 @@ from ...engine.meta import Meta
 from ...engine.op import Bound, Kernel, Local, Op, required
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
+from ...kernels.memory_format_ref import format_of
 from ..host_copies import FETCH, RELEASE, WAIT
 from ..ir import Program, ProgramStep, Value
 from .pass_utils import run_of
@@ -151,8 +152,9 @@ def _own(meta: Meta, root: Meta, metas: Sequence[Meta]) -> bool:
 class InPlace(Op):
     """An elementwise op that writes its result into its argument number `index`.
 
-    Where an argument is not in row-major order it allocates the result after all: there the order
-    of the result's elements, and the loop over them, may not be those of that argument.
+    Where arguments are not all in row-major order, nor all in one other memory format, it allocates
+    the result after all: there the order of the result's elements, and the loop over them, may not
+    be those of that argument.
     """
 
     def __init__(self, op: Elementwise, index: int) -> None:
@@ -167,16 +169,20 @@ class InPlace(Op):
         def kernel(*args: object) -> object:
             for arg in args:
                 if isinstance(arg, torch.Tensor) and not arg.is_contiguous():
-                    return plain(*args)
+                    return into(*args, out=args[index]) if _in_one_format(args) else plain(*args)
             return into(*args, out=args[index])
 
         # The same without a loop, for most ops; small tensors take no longer than a few calls.
 
         def of_one(x: torch.Tensor, *attrs: object) -> object:
-            return into(x, *attrs, out=x) if x.is_contiguous() else plain(x, *attrs)
+            if x.is_contiguous() or format_of(x) is not None:
+                return into(x, *attrs, out=x)
+            return plain(x, *attrs)
 
         def of_two(x: torch.Tensor, y: torch.Tensor, *attrs: object) -> object:
             if x.is_contiguous() and y.is_contiguous():
+                return into(x, y, *attrs, out=y if index else x)
+            if _in_one_format((x, y)):
                 return into(x, y, *attrs, out=y if index else x)
             return plain(x, y, *attrs)
 
@@ -184,6 +190,13 @@ class InPlace(Op):
         if run is kernel and None not in local.inputs and len(local.inputs) <= 2:
             run = of_one if len(local.inputs) == 1 else of_two
         return Bound(run, *attrs)
+
+
+def _in_one_format(args: Sequence[object]) -> bool:
+    """Whether the tensors among them have one shape and one memory format."""
+    first, *others = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    lies = first.shape, first.stride()
+    return format_of(first) is not None and all((x.shape, x.stride()) == lies for x in others)
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:

@@ -615,3 +615,20 @@ def test_a_source_of_the_program_is_not_overwritten():
         return [value_of(graph(x)).tolist() for _ in range(3)]
 
     assert run_ranks(2, program) == [[[1.0, 2.0]] * 3] * 2
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_memory_of_images_in_each_format(memory_format, world):
+    """The results of all steps are in one place, with the bits and the format of eager mode."""
+
+    def function(x):
+        y = (x * 2).relu()
+        return ((y + 1).exp() - 1).mul(0.5)
+
+    x = flow.randn(2, 5, 6, 7).contiguous(memory_format=memory_format)
+    graph = nn.Graph.trace(function)
+    wanted, found = function(x), graph(x)
+    probe = measured(graph, [x], [0])
+    assert probe.peak(0) == graph.memory(0).live == x.numel() * 4
+    assert found.is_contiguous(memory_format=memory_format)
+    assert torch.equal(found.to_torch(), wanted.to_torch())
