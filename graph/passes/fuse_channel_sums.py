@@ -1,4 +1,6 @@
-"""Fuses the sums of batch norm's gradient with the pointwise steps that make what is summed.
+"""Fuses the sums of a norm's gradient with the pointwise steps that make what is summed.
+
+The norms are batch norm, and group norm, whose sums are of the channels of each sample.
 
 Applies where Triton does the work, after the fusion of chains. Each value is rounded as in its own
 step, so no bit changes.
@@ -9,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...engine.op import Kernel, Local
-from ...engine.ops.channel_norm import ChannelSums
 from ...kernels import channel_chain_ref as kernels
 from ...kernels.channel_chain_ref import MAX_TENSORS, MAX_VECTORS, ChannelChain
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import Fused, chain_of, fused_step, on_triton, why_not_fused
+from .fuse_chains import Fused, chain_of, fused_step, why_not_fused
 from .fusion_groups import is_pointwise, lies_alike
+from .norm_sums import NormSums
 from .pass_utils import same_segment, uses
 
 
@@ -24,7 +26,7 @@ class FusedSums(Fused):
     def __init__(self, made: ChannelChain, steps: tuple[ProgramStep, ...]) -> None:
         self.made = made
         self.steps = steps
-        self.num_outputs = 2 + made.kept
+        self.num_outputs = (4 if made.size else 2) + made.kept
 
     def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         picked = local.pick(kernels.with_chain)
@@ -38,15 +40,16 @@ def fuse_channel_sums(program: Program) -> Program:
     fused: dict[ProgramStep, ProgramStep] = {}  # by the pointwise step
     gone: set[ProgramStep] = set()
     for step in program.steps:
-        if not (isinstance(step.op, ChannelSums) and on_triton(step)):
+        sums = NormSums.of(step)
+        if sums is None:
             continue
-        dy, *others = step.reads()
-        maker = makers.get(dy.number)
+        maker = makers.get(sums.dy.number)
         if maker is None or maker in fused or not _may_join(maker, step):
             continue
+        others = [*step.reads()][1:]
         known = [makers[value.number] for value in others if value.number in makers]
         if all(index[each] < index[maker] for each in known):
-            made = _fused(maker, step, used[dy.number] > 1)
+            made = _fused(maker, sums, used[sums.dy.number] > 1)
             if made is not None:
                 fused[maker] = made
                 gone.add(step)
@@ -60,20 +63,23 @@ def _may_join(maker: ProgramStep, sums: ProgramStep) -> bool:
     return pointwise and len(maker.outputs) == 1 and same_segment(maker, sums)
 
 
-def _fused(maker: ProgramStep, sums: ProgramStep, kept: bool) -> ProgramStep | None:
+def _fused(maker: ProgramStep, sums: NormSums, kept: bool) -> ProgramStep | None:
     """The fused step; None if it would read too much, or tensors with other strides."""
-    dy, x, mean, rstd = sums.reads()
+    x, mean, rstd, weight = sums.x, sums.mean, sums.rstd, sums.weight
     tensors: dict[int, Value] = {}
     vectors: dict[int, Value] = {}
     for value in maker.reads():
         if value in (x, mean, rstd):
             continue
-        if not (lies_alike(value.meta, x.meta) or lies_alike(value.meta, mean.meta)):
+        if not (lies_alike(value.meta, x.meta) or sums.is_vector(value)):
             return None
         (tensors if lies_alike(value.meta, x.meta) else vectors)[value.number] = value
     if not 0 < len(tensors) <= MAX_TENSORS or len(vectors) > MAX_VECTORS:
         return None
     inputs = [*tensors.values(), x, mean, rstd, *vectors.values()]
-    chain = chain_of(maker.parts or (maker,), inputs, maker.outputs)
-    op = FusedSums(ChannelChain(chain, len(tensors), kept), (*(maker.parts or (maker,)), sums))
-    return fused_step(op, inputs, (*sums.outputs, *([dy] if kept else [])))
+    steps = maker.parts or (maker,)
+    chain = chain_of(steps, inputs, maker.outputs)
+    given = inputs if weight is None or weight in inputs else [*inputs, weight]
+    at = None if weight is None else given.index(weight)
+    op = FusedSums(ChannelChain(chain, len(tensors), kept, sums.size, at), (*steps, sums.step))
+    return fused_step(op, given, (*sums.step.outputs, *([sums.dy] if kept else [])))

@@ -1,7 +1,7 @@
-"""Slopes after batch norm: backward recomputes an activation from the batch norm's input.
+"""Slopes after batch norm and group norm: backward recomputes an activation from the norm's input.
 
-Applies where Triton does the work. The sums over channels and the gradient of the batch norm read
-that input anyway. Each then computes the activation's gradient for itself, which no kernel writes.
+Applies where Triton does the work. The sums over channels and the gradient of the norm read that
+input anyway. Each then computes the activation's gradient for itself, which no kernel writes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ...engine.ops.channel_norm import ChannelSums
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import on_triton, why_not_fused
+from .fuse_chains import why_not_fused
 from .fusion_groups import is_pointwise, lies_alike
+from .norm_sums import NormSums
 from .pass_utils import same_segment, together
 from .recompute_pointwise import MAX_RECOMPUTED
 
 
 def recompute_slopes(program: Program) -> Program:
-    """The program in which steps after a batch norm read its input, and not its activation."""
+    """The program in which steps after a norm read its input, and not its activation."""
     found = _Slopes(program)
     for step in program.steps:
-        if isinstance(step.op, ChannelSums) and on_triton(step):
-            found.add(step)
+        sums = NormSums.of(step)
+        if sums is not None:
+            found.add(sums)
     if not found.gone:
         return program
     steps: list[ProgramStep] = []
@@ -53,16 +54,16 @@ class _Slopes:
                 self._readers[value.number].append(step)
         self._wanted = frozenset(value.number for value in self.program.wanted())
 
-    def add(self, sums: ProgramStep) -> None:
+    def add(self, sums: NormSums) -> None:
         """Replace the readers of the gradient that a step sums, if all of them read x."""
-        slope, x, mean = list(sums.reads())[:3]
+        slope = sums.dy
         maker = self._makers.get(slope.number)
-        if maker is None or slope.number in self._wanted or not _is_fusible(maker, sums):
+        if maker is None or slope.number in self._wanted or not _is_fusible(maker, sums.step):
             return
         readers = self._readers[slope.number]
-        if not all(self._reads(reader, x, sums) for reader in readers):
+        if not all(self._reads(reader, sums.x, sums.step) for reader in readers):
             return
-        before = self._behind_all(maker, x, mean)
+        before = self._behind_all(maker, sums)
         if before is None:
             return
         self.gone.add(maker)
@@ -74,32 +75,30 @@ class _Slopes:
         fusible = reader is sums or _is_fusible(reader, sums)
         return fusible and x in tuple(reader.reads()) and reader not in self.made
 
-    def _behind_all(
-        self, maker: ProgramStep, x: Value, mean: Value
-    ) -> tuple[ProgramStep, ...] | None:
+    def _behind_all(self, maker: ProgramStep, sums: NormSums) -> tuple[ProgramStep, ...] | None:
         """The steps of forward that are repeated, so that few tensors but x are read."""
         found: dict[ProgramStep, None] = {}
         for value in maker.reads():
-            behind = self._behind(value, x, mean, maker)
+            behind = self._behind(value, sums, maker)
             found.update(dict.fromkeys(behind or ()))
         return tuple(found) if 0 < len(found) < MAX_RECOMPUTED else None
 
     def _behind(
-        self, value: Value, x: Value, mean: Value, like: ProgramStep
+        self, value: Value, sums: NormSums, like: ProgramStep
     ) -> tuple[ProgramStep, ...] | None:
         """The steps of forward that make a value from x and vectors of channels, if any."""
-        if value is x or lies_alike(value.meta, mean.meta):
+        if value is sums.x or sums.is_vector(value):
             return ()
         maker = self._makers.get(value.number)
         if maker is None or maker.backward or not together(maker, like):
             return None
         if not (
-            is_pointwise(maker) and not why_not_fused(maker) and lies_alike(value.meta, x.meta)
+            is_pointwise(maker) and not why_not_fused(maker) and lies_alike(value.meta, sums.x.meta)
         ):
             return None
         found: dict[ProgramStep, None] = {}
         for each in maker.reads():
-            behind = self._behind(each, x, mean, like)
+            behind = self._behind(each, sums, like)
             if behind is None:
                 return None
             found.update(dict.fromkeys(behind))

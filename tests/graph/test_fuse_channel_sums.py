@@ -1,4 +1,4 @@
-"""Batch norm and an activation: what becomes one step in backward, and that no bit changes.
+"""Norms of channels and an activation: what becomes one step in backward, and that no bit changes.
 
 The passes work where Triton does; here they are told so, and the references run what they make.
 """
@@ -11,7 +11,7 @@ from training_steps import compiled
 import onefold as flow
 from onefold import nn
 from onefold.distributed.world import virtual_world
-from onefold.engine.ops import batch_norm
+from onefold.engine.ops import batch_norm, group_norm
 from onefold.graph.memory_traffic import read_and_written
 from onefold.graph.passes import fuse_chains
 
@@ -20,18 +20,19 @@ B, S = flow.sbp.broadcast, flow.sbp.split
 
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch):
-    """Batch norm in two ops, as where Triton does the work."""
-    monkeypatch.setattr(batch_norm, "takes", lambda *metas: False)
+    """Norms in two ops, as where Triton does the work."""
+    for module in (batch_norm, group_norm):
+        monkeypatch.setattr(module, "takes", lambda *metas: False)
     monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
 
 
 class Block(nn.Module):
-    """Two convolutions after batch norms, and a shortcut."""
+    """Two convolutions before norms, and a shortcut."""
 
-    def __init__(self, act):
+    def __init__(self, act, norm):
         super().__init__()
         self.first, self.second = (nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(2))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(2))
+        self.norms = nn.ModuleList(norm() for _ in range(2))
         self.act = act
 
     def forward(self, x):
@@ -39,8 +40,15 @@ class Block(nn.Module):
         return self.act(self.norms[1](self.second(y)) + x)
 
 
-def net_of(act):
-    return nn.Sequential(Block(act), Block(act))
+NORMS = {
+    "batch_normalized": lambda: nn.BatchNorm2d(4),
+    "group_normalized": lambda: nn.GroupNorm(2, 4),
+    "standardized": lambda: nn.GroupNorm(2, 4, affine=False),
+}
+
+
+def net_of(act, norm="batch_normalized"):
+    return nn.Sequential(Block(act, NORMS[norm]), Block(act, NORMS[norm]))
 
 
 def notes(graph):
@@ -49,17 +57,19 @@ def notes(graph):
     return [line for line in lines if "sums" in line or "slope" in line]
 
 
+@pytest.mark.parametrize("norm", ["batch_normalized", "group_normalized"])
 @pytest.mark.parametrize(("act", "gradient"), [(flow.relu, "relu_backward"), (nn.SiLU(), "silu")])
-def test_no_pass_is_the_activations_alone(world, act, gradient):
-    graph = SquareMeanSGD(net_of(act), False)
+def test_no_pass_is_the_activations_alone(world, act, gradient, norm):
+    graph = SquareMeanSGD(net_of(act, norm), False)
     x = flow.randn(6, 4, 5, 5)
     graph(x)
     found = notes(graph)
-    behind = [line for line in found if line.startswith("batch_normalized")]
-    assert len([line for line in found if "channel_sums" in line and "not fused" not in line]) == 4
+    behind = [line for line in found if line.startswith(norm)]
+    sums = "channel_sums" if norm == "batch_normalized" else "group_sums"
+    assert len([line for line in found if sums in line and "not fused" not in line]) == 4
     assert len(behind) == 4 and all(gradient in line for line in behind)
     alone = [step.name for step in compiled(graph, [x]).program.steps if step.backward]
-    assert gradient not in alone and "channel_sums" not in alone
+    assert gradient not in alone and sums not in alone
 
 
 def trained(net, fused, x, monkeypatch, amp):
@@ -70,15 +80,16 @@ def trained(net, fused, x, monkeypatch, amp):
     return losses, state, sum(map(read_and_written, compiled(graph, [x]).program.steps))
 
 
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("amp", [False, True])
 @pytest.mark.parametrize("sbp", [B, S(0)], ids=str)
-def test_training_has_the_same_bits(monkeypatch, sbp, amp):
+def test_training_has_the_same_bits(monkeypatch, sbp, amp, norm):
     results = []
     for fused in (True, False):
         with virtual_world():
             flow.manual_seed(3)
             placement = flow.placement("cpu", [0, 1])
-            net = net_of(flow.relu).to_global(placement, B)
+            net = net_of(flow.relu, norm).to_global(placement, B)
             given = flow.randn(5, 4, 6, 6).to_global(placement, sbp)
             results.append(trained(net, fused, given, monkeypatch, amp))
     (losses, state, traffic), (other, others, before) = results
@@ -86,11 +97,12 @@ def test_training_has_the_same_bits(monkeypatch, sbp, amp):
     assert all(torch.equal(a, b) for a, b in zip(state, others, strict=True))
 
 
-def test_eager_has_the_same_bits(world):
+@pytest.mark.parametrize("norm", NORMS)
+def test_eager_has_the_same_bits(world, norm):
     nets = []
     for _ in range(2):
         flow.manual_seed(3)
-        nets.append(net_of(flow.relu))
+        nets.append(net_of(flow.relu, norm))
     x = flow.randn(5, 4, 6, 6)
     graph, optimizer = SquareMeanSGD(nets[0], False), flow.optim.SGD(nets[1].parameters(), lr=0.1)
     for _ in range(2):

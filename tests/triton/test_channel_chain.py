@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from onefold.kernels import batch_norm_ref, channel_chain_ref as reference, pointwise_ref
+from onefold.kernels import (
+    batch_norm_ref,
+    channel_chain_ref as reference,
+    group_norm_ref,
+    pointwise_ref,
+)
 from onefold.kernels.channel_chain_ref import ChannelChain
 from onefold.kernels.gpu.pointwise import pointwise_chain_kernels as chains
 from onefold.kernels.gpu.reduce import channel_chain_kernels as gpu
@@ -60,6 +65,26 @@ def test_one_kernel_has_the_bits_of_several(shape, dtype):
             assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
             if kept:
                 assert found[2].stride() == inputs[0].stride()
+
+
+@pytest.mark.parametrize(("shape", "dtype"), CASES, ids=str)
+def test_sums_of_groups_have_the_bits_of_several_kernels(shape, dtype):
+    """The statistics are those of each sample, weight and bias those of all."""
+    size = 2 if shape[1] % 2 == 0 else 1
+    for last in {False, len(shape) in MEMORY}:
+        for chain, tensors, kept in ((BEHIND_RELU, 1, True), (OF_SUM, 3, False)):
+            *alike, mean, rstd = given(shape, dtype, tensors, last)[: tensors + 3]
+            mean, rstd = (each + torch.rand(shape[0], *mean.shape[1:]) for each in (mean, rstd))
+            weight, bias = torch.rand(2, *mean[:1].shape, dtype=mean.dtype)
+            inputs = (*alike, mean, rstd, weight, *((bias,) if tensors == 1 else ()))
+            made = ChannelChain(chain, tensors, kept, size, tensors + 3)
+            found = gpu.with_chain(made)(*inputs)
+            sums = triton_kernel(group_norm_ref.group_sums)
+            wanted = reference.in_parts(made, chains.one(chain), sums)(*inputs)
+            assert len(found) == len(wanted) == 4 + kept
+            assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+            for a, b in zip(found, reference.with_chain(made)(*inputs), strict=True):
+                torch.testing.assert_close(a, b, rtol=2e-2, atol=5e-2)
 
 
 def test_against_the_reference():

@@ -1,4 +1,4 @@
-"""The sums of batch norm's gradient with the chain that makes it, in one kernel.
+"""The sums of a norm's gradient with the chain that makes it, in one kernel.
 
 The bits are those of one kernel after the other.
 """
@@ -24,9 +24,11 @@ from .batch_norm_kernels import (
     MAX_VECTORS,
     _sums,
     channel_sums,
+    parts_of_sums,
     suits,
     summed,
 )
+from .group_norm_kernels import group_sums, joined
 
 # Left to torch: what is left to it of batch norm and of chains.
 
@@ -34,23 +36,32 @@ assert reference.MAX_TENSORS == MAX_SLOPES and reference.MAX_VECTORS + 2 == MAX_
 
 
 def with_chain(made: ChannelChain) -> Callable[..., tuple[Tensor, ...]]:
-    by_parts = reference.in_parts(made, one(made.chain), channel_sums)
+    sums_of = group_sums if made.size else channel_sums
+    by_parts = reference.in_parts(made, one(made.chain), sums_of)
     functions: dict[tuple[torch.dtype, ...], tuple[object, torch.dtype]] = {}
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         first, x = tensors[: made.tensors], tensors[made.tensors]
-        vectors = tensors[made.tensors + 1 :]
+        vectors = tensors[made.tensors + 1 : made.chain.inputs]
+        statistics = x.shape[0] * x.shape[1] if made.size else x.shape[1]
         alike = all(each.shape == x.shape for each in first)
-        if not alike or not suits(x) or any(each.numel() != x.shape[1] for each in vectors):
+        alike = alike and all(each.numel() == statistics for each in vectors[:2])
+        if not alike or not suits(x) or any(each.numel() != x.shape[1] for each in vectors[2:]):
             return by_parts(*tensors)
-        dtypes = tuple([each.dtype for each in tensors])
+        chained = tensors[: made.chain.inputs]
+        dtypes = tuple([each.dtype for each in chained])
         found = functions.get(dtypes)
         if found is None:
-            found = functions[dtypes] = _function(made, tensors)
+            found = functions[dtypes] = _function(made, chained)
         function, dtype = found
         last = is_channels_last(x)
         kept = empty(x.shape, last, dtype, x.device) if made.kept else None
-        sums = summed(first, x, vectors, function, kept)
+        sums: tuple[Tensor, ...]
+        if made.size:
+            parts = parts_of_sums(first, x, vectors, function, kept, True)
+            sums = joined(parts, x, reference.weight_of(made, tensors), made.size)
+        else:
+            sums = summed(first, x, vectors, function, kept)
         return sums if kept is None else (*sums, kept)
 
     return run
