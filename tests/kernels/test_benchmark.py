@@ -114,7 +114,7 @@ def test_every_family_of_kernels_has_a_row():
     modules = {path.stem.removesuffix("_ref") for path in (REPO / "kernels").glob("*_ref.py")}
     gpu = (REPO / "kernels" / "gpu").rglob("*_kernels.py")
     modules &= {path.stem.removesuffix("_kernels") for path in gpu}
-    parts = {"pad_repeat", "indexing", "packed_attention", "slicing"}
+    parts = {"pad_repeat", "indexing", "packed_attention", "slicing", "memory_format"}
     assert modules - parts <= {row.family for row in ROWS}
 
 

@@ -299,6 +299,8 @@ CASTS = [
     Sample("clone", (T(6, 4),)),
     Sample("clone", (T(5, 3),)),
     Sample("clone", (I(5, 3),)),
+    Sample("clone", (T(2, 4, 3, 2),), {"memory_format": torch.channels_last}),
+    Sample("clone", (T(4, 3, 2, 2, 3),), {"memory_format": torch.channels_last_3d}),
 ]
 
 WHOLE = [
