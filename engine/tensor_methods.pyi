@@ -268,7 +268,7 @@ class TensorMethods:
     ) -> Tensor:
         """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
     def clone(self, *, memory_format: torch.memory_format | None = None) -> Tensor:
-        """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
+        """A copy of `input` with memory of its own, in its memory format or another one."""
     def coalesce(self, *args: object, **kwargs: object) -> NoReturn:
         """Not supported: the tensor is dense; use to_sparse() for a sparse one in coordinate form."""
     def col_indices(self, *args: object, **kwargs: object) -> NoReturn:

@@ -121,5 +121,6 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
 def _empty(shape: Ints, like: Tensor) -> Tensor:
     """Memory that nobody reads, in the format of another tensor."""
     form = format_of(like) if len(shape) == like.ndim else None
-    blank = {"dtype": like.dtype, "device": like.device}
-    return torch.empty(shape, memory_format=form or torch.contiguous_format, **blank)
+    return torch.empty(
+        shape, dtype=like.dtype, device=like.device, memory_format=form or torch.contiguous_format
+    )

@@ -10,6 +10,8 @@ from ..optim.optimizer import Optimizer
 
 __all__ = ["ZeroRedundancyOptimizer"]
 
+__path__: list[str] = []  # compat/import_paths.py leads to what is below it
+
 
 class _Consolidated(Optimizer):
     """What an optimizer gets besides its own methods."""

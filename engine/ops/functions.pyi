@@ -741,7 +741,7 @@ def clip_(
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
 def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
+    """A copy of `input` with memory of its own, in its memory format or another one."""
 
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The concatenation along dim 1, of vectors as columns."""
