@@ -85,7 +85,7 @@ def test_imports_of_torch(line):
     assert all(names[name] is getattr(module, name) for name in names if name[0] != "_")
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's own modules
+@pytest.mark.filterwarnings("ignore:.torch.jit.\\w+. is deprecated")  # by torch's own modules
 @pytest.mark.parametrize("path", sorted(PATHS))
 def test_a_path_is_the_attribute(path):
     """So what is set through one is seen through the other."""
