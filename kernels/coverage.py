@@ -20,6 +20,8 @@ REASONS = {
     "group_norm_with_stats_grad": _IN_PARTS,
     "gru_gates": _IN_PARTS,
     "gru_gates_grad": _IN_PARTS,
+    "lstm_gates": _IN_PARTS,
+    "lstm_gates_grad": _IN_PARTS,
     "dropout_by_mask": "not on cuda: there the mask is drawn again",
     "dropout_with_mask": "not on cuda: there the mask is drawn again",
     "cat": "one zero that stands for an absent part; the parts are joined by Triton",

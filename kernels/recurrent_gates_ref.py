@@ -34,3 +34,32 @@ def gru_gates_grad(
     dreset = _sigmoid_grad(torch.mul(dnew, of_state.narrow(1, 2 * size, size)), reset)
     of_new = torch.mul(dnew, reset)
     return torch.cat((dreset, dupdate, dnew), 1), torch.cat((dreset, dupdate, of_new), 1), dstate
+
+
+def lstm_gates(gates: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+    """The new states of an LSTM (hidden, inner), its gates, and the tanh of the inner state.
+
+    The gates (enter, forget, new, leave) are given as (N, 4H); all others are (N, H). The bits are
+    those of the same in single ops.
+    """
+    enter, forget, new, leave = gates.chunk(4, 1)
+    enter, forget, leave = enter.sigmoid(), forget.sigmoid(), leave.sigmoid()
+    new = new.tanh()
+    inner = torch.mul(forget, state).add_(torch.mul(enter, new))
+    bent = inner.tanh()
+    return torch.mul(leave, bent), inner, enter, forget, new, leave, bent
+
+
+def lstm_gates_grad(
+    dhidden: Tensor, dinner: Tensor, state: Tensor,
+    enter: Tensor, forget: Tensor, new: Tensor, leave: Tensor, bent: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The gradients for the inputs of `lstm_gates`, from those of the new states."""
+    total = _tanh_grad(torch.mul(dhidden, leave), bent).add_(dinner)
+    parts = (
+        _sigmoid_grad(torch.mul(total, new), enter),
+        _sigmoid_grad(torch.mul(total, state), forget),
+        _tanh_grad(torch.mul(total, enter), new),
+        _sigmoid_grad(torch.mul(dhidden, bent), leave),
+    )
+    return torch.cat(parts, 1), torch.mul(total, forget)

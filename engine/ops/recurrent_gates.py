@@ -13,11 +13,40 @@ from ...kernels.select import uses_triton
 from .. import interpreter
 from ..dispatcher import several_of
 from ..meta import Meta
-from ..op import Gradients, Needs, Op
+from ..op import Arg, Gradients, Needs, Op
+from ..sbp import broadcast, partial_sum
+from ..signature import Axis, Rule, Signature, from_spec
 from ..tensor import Tensor
 from .arithmetic import add, mul, neg, sub
 from .cat_split import cat
+from .like import zeros_like
 from .slicing import narrow
+
+
+def _sum(*parts: Tensor | None) -> Tensor | None:
+    found: Tensor | None = None
+    for part in parts:
+        if part is not None:
+            found = part if found is None else add(found, part)
+    return found
+
+
+def _times(grad: Tensor | None, *factors: Tensor) -> Tensor | None:
+    for factor in factors:
+        grad = None if grad is None else mul(grad, factor)
+    return grad
+
+
+def _before_sigmoid(grad: Tensor | None, gate: Tensor) -> Tensor | None:
+    return _times(grad, gate, sub(1.0, gate))
+
+
+def _before_tanh(grad: Tensor | None, gate: Tensor) -> Tensor | None:
+    return _times(grad, sub(1.0, mul(gate, gate)))
+
+
+def _joined(parts: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    return cat([zeros_like(like) if part is None else part for part in parts], 1)
 
 
 class GruGates(Op):
@@ -38,7 +67,7 @@ class GruGates(Op):
         needs: Needs,
         dy: Sequence[Tensor | None],
         y: Sequence[Tensor],
-        of_input: Meta,
+        x: Meta,
         of_state: Tensor,
         state: Meta,
     ) -> Gradients:
@@ -47,33 +76,14 @@ class GruGates(Op):
         only_state = not any(each is not None for each in others)
         if dh is not None and only_state and not interpreter.is_grad_enabled():
             return _gru_gates_grad(dh, of_state, *y[1:])
-        dstate = _sum(dy[4], None if dh is None else mul(dh, update))
-        dupdate = _sum(dy[2], None if dh is None else mul(dh, change))
+        dstate = _sum(dy[4], _times(dh, update))
+        dupdate = _before_sigmoid(_sum(dy[2], _times(dh, change)), update)
         dnew = _sum(dy[3], dh, None if dstate is None else neg(dstate))
-        dnew = None if dnew is None else mul(dnew, sub(1.0, mul(new, new)))
+        dnew = _before_tanh(dnew, new)
         of_new = narrow(of_state, 1, 2 * new.shape[1], new.shape[1])
-        dreset = _sum(dy[1], None if dnew is None else mul(dnew, of_new))
-        gates = [
-            None if grad is None else mul(grad, mul(gate, sub(1.0, gate)))
-            for grad, gate in ((dreset, reset), (dupdate, update))
-        ]
-        return (
-            _joined((*gates, dnew), new),
-            _joined((*gates, None if dnew is None else mul(dnew, reset)), new),
-            dstate,
-        )
-
-
-def _sum(*parts: Tensor | None) -> Tensor | None:
-    found: Tensor | None = None
-    for part in parts:
-        if part is not None:
-            found = part if found is None else add(found, part)
-    return found
-
-
-def _joined(parts: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    return cat([mul(like, 0.0) if part is None else part for part in parts], 1)
+        dreset = _before_sigmoid(_sum(dy[1], _times(dnew, of_new)), reset)
+        of_input = _joined((dreset, dupdate, dnew), new)
+        return of_input, _joined((dreset, dupdate, _times(dnew, reset)), new), dstate
 
 
 class GruGatesGrad(Op):
@@ -90,7 +100,71 @@ class GruGatesGrad(Op):
     kernel = staticmethod(kernels.gru_gates_grad)
 
 
+class LstmGates(Op):
+    """The new states of an LSTM and what its gradient needs, from the gates and the inner state"""
+
+    name = "lstm_gates"
+    num_outputs = 7
+    like = (1,) * 7
+    spec = "n g*, n h* -> n h*, n h*, n h*, n h*, n h*, n h*, n h*"
+    saves = ((1,), ())
+    saves_output = ((2, 3, 4, 5, 6), (3, 5, 6))
+    order = "always"
+    flops_per_element = 2.0
+    kernel = staticmethod(kernels.lstm_gates)
+
+    def vjp(
+        self,
+        needs: Needs,
+        dy: Sequence[Tensor | None],
+        y: Sequence[Tensor],
+        gates: Meta,
+        state: Tensor,
+    ) -> Gradients:
+        _, _, enter, forget, new, leave, bent = y
+        dhidden, dinner, *others = dy
+        only_states = not any(each is not None for each in others)
+        at_once = only_states and needs[0] and not interpreter.is_grad_enabled()
+        if dhidden is not None and at_once:
+            dinner = zeros_like(dhidden) if dinner is None else dinner
+            return _lstm_gates_grad(dhidden, dinner, state, *y[2:])
+        total = _sum(dinner, _before_tanh(_sum(dy[6], _times(dhidden, leave)), bent))
+        dstate = _times(total, forget)
+        if not needs[0]:
+            return None, dstate
+        dgates = (
+            _before_sigmoid(_sum(dy[2], _times(total, new)), enter),
+            _before_sigmoid(_sum(dy[3], _times(total, state)), forget),
+            _before_tanh(_sum(dy[4], _times(total, enter)), new),
+            _before_sigmoid(_sum(dy[5], _times(dhidden, bent)), leave),
+        )
+        return _joined(dgates, bent), dstate
+
+
+class LstmGatesGrad(Op):
+    """The gradients of lstm_gates for the gates and the inner state"""
+
+    name = "lstm_gates_grad"
+    num_outputs = 2
+    spec = "n h*, n h*, n h*, n h*, n h*, n h*, n h*, n h* -> n g*, n h*"
+    order = "always"
+    differentiable = False
+    flops_per_element = 4.0
+    kernel = staticmethod(kernels.lstm_gates_grad)
+
+    def infer(self, dhidden: Meta, dinner: Meta, state: Meta, *gates: Meta) -> tuple[Meta, Meta]:
+        rows, size = state.shape
+        return state.like(shape=(rows, 4 * size)), state
+
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        # Linear in the gradients together.
+        passes = Signature((partial_sum,) * 2 + (broadcast,) * 6, (partial_sum,) * 2)
+        return [*from_spec(self.spec), passes]
+
+
 gru_gates = several_of(GruGates(), "of_input of_state state")
+lstm_gates = several_of(LstmGates(), "gates state")
+_lstm_gates_grad = several_of(LstmGatesGrad(), "dhidden dinner state enter forget new leave bent")
 _gru_gates_grad = several_of(GruGatesGrad(), "dy of_state reset update new change")
 
 

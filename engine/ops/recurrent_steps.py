@@ -16,7 +16,7 @@ from .arithmetic import add, mul, sub
 from .cast import cast
 from .cat_split import chunk
 from .matmul import linear
-from .recurrent_gates import fuses_gates, gru_gates
+from .recurrent_gates import fuses_gates, gru_gates, lstm_gates
 
 
 def _rnn_cell(name: str, activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -87,8 +87,12 @@ def lstm_cell(
     hidden, inner = hx
     _check("lstm_cell", 4, input, hx, w_hh)
     gates = add(linear(input, w_ih, b_ih), linear(hidden, w_hh, b_hh))
+    inner = _as(inner, gates)
+    if fuses_gates(gates, inner):
+        hidden, inner, *_ = lstm_gates(gates, inner)
+        return hidden, inner
     enter, forget, new, leave = chunk(gates, 4, 1)
-    inner = add(mul(sigmoid(forget), _as(inner, new)), mul(sigmoid(enter), tanh(new)))
+    inner = add(mul(sigmoid(forget), inner), mul(sigmoid(enter), tanh(new)))
     return mul(sigmoid(leave), tanh(inner)), inner
 
 
