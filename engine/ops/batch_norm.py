@@ -33,7 +33,7 @@ from .channel_norm import (
 )
 from .device_transfer import to
 from .elementwise_nary import addcmul
-from .like import new_empty
+from .like import constant_like, new_empty, new_zeros
 from .reduce import mean as mean_op, sum
 from .unary import rsqrt
 from .view import view
@@ -172,13 +172,15 @@ def _by_batch(
             "Expected more than 1 value per channel when training, got input size "
             f"{tuple(input.shape)}"
         )
-    if weight is not None and bias is not None:
-        vectors = [v.meta for v in (weight, bias, running_mean, running_var) if v is not None]
-        if takes(input.meta, *vectors):
-            y, mean, variance, _, _ = batch_norm_with_stats(
-                input, weight, bias, running_mean, running_var, momentum, eps
-            )
-            return y, mean, variance
+    given = [v for v in (weight, bias, running_mean, running_var) if v is not None]
+    if takes(input.meta, *[v.meta for v in given]):
+        vector = given[0] if given else new_zeros(input, input.shape[1])
+        scale = constant_like(vector, 1) if weight is None else weight
+        shift = constant_like(vector, 0) if bias is None else bias
+        y, mean, variance, _, _ = batch_norm_with_stats(
+            input, scale, shift, running_mean, running_var, momentum, eps
+        )
+        return y, mean, variance
     return normalized_by_batch(input, weight, bias, running_mean, running_var, momentum, eps)
 
 

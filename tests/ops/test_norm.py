@@ -52,8 +52,9 @@ def test_running_statistics(layout, momentum):
 
 
 @pytest.mark.parametrize("layout", [None, "(B)", "(S1)"])
-def test_a_batch_that_is_not_split_is_normalized_by_torchs_kernel(layout):
-    tensors = [torch.randn(4, 5, 3, 3), torch.rand(5) + 0.5, torch.randn(5)]
+@pytest.mark.parametrize("vectors", [2, 0])
+def test_a_batch_that_is_not_split_is_normalized_by_torchs_kernel(layout, vectors):
+    tensors = [torch.randn(4, 5, 3, 3), torch.rand(5) + 0.5, torch.randn(5)][: 1 + vectors]
     running = [torch.zeros(5), torch.ones(5)]
 
     def laid_out(t, sbp):
@@ -63,9 +64,9 @@ def test_a_batch_that_is_not_split_is_normalized_by_torchs_kernel(layout):
     kept, g = [laid_out(t.clone(), "(B)") for t in running], torch.randn(4, 5, 3, 3)
     for t in (*ours, *tensors):
         t.requires_grad_()
-    y = names.batch_norm(ours[0], *kept, *ours[1:], True)
+    y = names.batch_norm(ours[0], *kept, *ours[1:], training=True)
     (y * laid_out(g, layout)).sum().backward()
-    wanted = F.batch_norm(tensors[0], *running, *tensors[1:], True)
+    wanted = F.batch_norm(tensors[0], *running, *tensors[1:], training=True)
     (wanted * g).sum().backward()
     both = [(y, wanted), *((a.grad, b.grad) for a, b in zip(ours, tensors, strict=True))]
     for mine, torchs in both:

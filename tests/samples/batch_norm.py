@@ -34,6 +34,13 @@ SAMPLES = [
         "batch_norm", (T(6, 4, 3, 2), None, None, T(4), T(4)), {"training": True}, torch=batch_norm
     ),
     Sample("batch_norm", (T(5, 4), None, None), {"training": True, "eps": 0.01}, torch=batch_norm),
+    Sample(
+        "batch_norm",
+        (T(6, 4, 2, dtype=torch.float16), None, None),
+        {"training": True},
+        torch=batch_norm,
+    ),
+    Sample("batch_norm", (T(5, 4, 2), None, None, T(4)), {"training": True}, torch=batch_norm),
     Sample("batch_norm_train", (T(7, 4, 3), T(4), T(4)), torch=trained),
     Sample("batch_norm_train", (T(6, 3),), torch=trained),
     Sample("group_norm", (T(6, 4, 5), 2, T(4), T(4))),
