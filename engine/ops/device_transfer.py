@@ -123,6 +123,12 @@ def to(
                     f"to({str(device)!r}): a global tensor keeps its ranks, so the device index is "
                     f"not free; use to({wanted.type!r}) or to_global(placement=...)"
                 )
+            if wanted.type == "meta":
+                raise OnefoldRuntimeError(
+                    "to('meta'): a global tensor is on the devices of its ranks; make it local "
+                    "first, with to_local(), or describe the program in flow.planning(size), where "
+                    "no tensor has data"
+                )
             y = _to_type(y, wanted.type)
     if dtype is not None and dtype != y.dtype:
         y = cast(y, dtype)

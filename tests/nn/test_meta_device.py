@@ -164,3 +164,10 @@ def test_processes_give_their_own_shards_data(world):
     for values, grad in run_ranks(2, given_data):
         assert all((a == b).all() for a, b in zip(values, wanted, strict=True))
         assert (grad == gradient).all()
+
+
+def test_a_global_tensor_stays_on_its_ranks(world):
+    layer = nn.Linear(2, 3).to_global(flow.placement("cpu", [0, 1]), flow.sbp.broadcast)
+    with pytest.raises(RuntimeError, match=r"to\('meta'\): a global tensor .* to_local\(\), or"):
+        layer.to("meta")
+    assert layer.weight.to_local().to("meta").is_meta
