@@ -97,7 +97,8 @@ def load_weights(
             for name, stored in found.items():
                 target = live.get(name)
                 meta = None if target is None else target.meta
-                state[name] = _read(stored, meta, cast, allow_nan)
+                ignored = target is None and not strict
+                state[name] = _read(stored, meta, cast, allow_nan or ignored)
         except OnefoldError as error:
             if not world().launched:
                 raise
