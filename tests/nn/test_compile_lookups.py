@@ -1,5 +1,6 @@
 """What a compiled function finds without writing its name, or in several steps: changes count."""
 
+import importlib
 import sys
 from dataclasses import asdict, dataclass
 from functools import partialmethod
@@ -148,6 +149,10 @@ def imported_by_name(x):
     from package_of_user.config import scale
 
     return x * scale
+
+
+def of_installed(x):
+    return installed_by_user.scaled(x) * 2
 """,
     within := {"__name__": __name__},
 )
@@ -215,3 +220,37 @@ def test_names_that_are_not_read_cause_no_capture(world, monkeypatch):
         monkeypatch.setattr(owner, "unread", 1.0, raising=False)
     compiled(x)
     assert compiled.program is program
+
+
+INSTALLED = """
+class Options:
+    def __init__(self):
+        self._scale = 2.0
+    @property
+    def scale(self):
+        return self._scale
+
+table = {"scale": 2.0}
+
+def scaled(x):
+    return x * table["scale"]
+"""
+
+
+def test_of_installed_packages_only_objects_are_followed(world, monkeypatch, tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_by_user.py").write_text(INSTALLED)
+    monkeypatch.syspath_prepend(folder)
+    installed = importlib.import_module("installed_by_user")
+    options, x = installed.Options(), flow.ones(2)
+    monkeypatch.setitem(within, "installed_by_user", installed)
+    function = within["of_installed"]
+    compiled = flow.compile(lambda x: function(x) * options.scale)
+    assert compiled(x).tolist() == [8, 8]
+    program = compiled.program
+    installed.table["unread"] = 1.0
+    assert compiled(x).tolist() == [8, 8]
+    assert compiled.program is program
+    options._scale = 3.0
+    assert compiled(x).tolist() == [12, 12]
