@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NoReturn, ParamSpec, TypeVar
+from contextvars import ContextVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import AutogradError
 from . import autograd_tape, interpreter
@@ -15,6 +16,10 @@ from .tensor import Tensor, from_shards
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+# What a function finds as it was when it runs again.
+kept_variables: list[ContextVar[Any]] = []
 
 
 class _Region:
@@ -30,6 +35,7 @@ class _Region:
         self.interpreter = interpreter.get_current()
         self.moment = next(interpreter.sequence)
         self.random = default_generator.get_state()
+        self.variables = [(variable, variable.get()) for variable in kept_variables]
         self.saved = 0
         self.values: dict[int, Tensor] = {}
 
@@ -71,10 +77,13 @@ class _Region:
         current = interpreter.get_current()
         mode = self.interpreter.repeated_under(current) if self.interpreter else current
         recomputing = current.recomputing() if current else nullcontext()
+        before = [(variable, variable.set(value)) for variable, value in self.variables]
         try:
             with interpreter.grad_mode(True), recomputing, interpreter.using(mode):
                 self.function(*args, **kwargs)
         finally:
+            for variable, token in before:
+                variable.reset(token)
             autograd_tape.saved_hooks.pop()
             default_generator.set_state(now)
         self.values = dict(enumerate(values))

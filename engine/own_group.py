@@ -57,7 +57,7 @@ def own_part(x: Tensor) -> Tensor:
     for axis, sbp in enumerate(x.sbp):
         if sbp.is_split:
             parts = prod(
-                x.placement.shape[i] for i, each in enumerate(x.sbp) if each is x.sbp[axis]
+                x.placement.shape[i] for i, each in enumerate(x.sbp) if each == sbp
             )
             if x.shape[sbp.dim] % parts:
                 raise ShapeError(

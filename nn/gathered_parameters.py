@@ -11,6 +11,7 @@ import torch
 
 from ..engine import autograd_tape, interpreter
 from ..engine.autograd_function import Function
+from ..engine.checkpoint import kept_variables
 from ..engine.convert import to_global
 from ..engine.grad_mode import no_grad
 from ..engine.saved_tensors import saved_tensors_hooks
@@ -20,6 +21,7 @@ from ..errors import AutogradError, OnefoldRuntimeError
 
 # Whether modules are called with tensors of this rank, or of its own group of ranks.
 on_own_tensors: ContextVar[bool] = ContextVar("on_own_tensors", default=False)
+kept_variables.append(on_own_tensors)
 
 
 class Gather(NamedTuple):

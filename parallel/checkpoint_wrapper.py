@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ class CheckpointImpl(Enum):
 
 
 class ActivationWrapper(Module):
-    """A module around another one; names of parameters and states are those of the other."""
+    """A module around another one; its state has the names that the other's has."""
 
     def __init__(self, mod: Module) -> None:
         super().__init__()
@@ -59,11 +59,6 @@ class ActivationWrapper(Module):
     def __getitem__(self, key: Any) -> Any:
         inner: Any = self._checkpoint_wrapped_module
         return inner[key]
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
-        """Each parameter under the name that it has without the wrapper."""
-        for name, param in super().named_parameters(*args, **kwargs):
-            yield name.replace(_PREFIX, ""), param
 
 
 class CheckpointWrapper(ActivationWrapper):
@@ -155,9 +150,7 @@ def _without_prefix(module: Module, state: dict[str, Any], prefix: str, metadata
 
 
 def _with_prefix(module: Module, state: dict[str, Any], prefix: str, *rest: object) -> None:
-    own = {name for name, _ in Module.named_parameters(module)} | {
-        name for name, _ in module.named_buffers()
-    }
+    own = [name for name, _ in [*module.named_parameters(), *module.named_buffers()]]
     for name in own:
         plain = prefix + name.removeprefix(_PREFIX)
         if plain in state:

@@ -62,7 +62,6 @@ def test_activations_are_computed_again(how):
         tools.apply_activation_checkpointing(model, checkpoint_wrapper_fn=make, **chosen)
         assert isinstance(model.blocks[1], tools.CheckpointWrapper)
         assert [*model.state_dict()] == names
-        assert next(model.blocks[0].named_parameters())[0] == "first.weight"
         model.load_state_dict(net(lib)[0].state_dict())
         x = lib.arange(12).double().reshape(3, 4) / 12
         model(x).square().sum().backward()

@@ -8,6 +8,9 @@ import torch
 from launched import run_ranks
 
 import onefold as flow
+from onefold.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
 from onefold.distributed.checkpoint import load, save
 from onefold.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from onefold.distributed.device_mesh import init_device_mesh
@@ -32,6 +35,7 @@ from onefold.errors import (
 )
 
 WIDTH, HEADS, WORDS = 32, 4, 64
+WRAPPED = "_checkpoint_wrapped_module."
 
 
 def transformer(lib):
@@ -191,10 +195,13 @@ def in_one_dimension(kind):
     )
 
 
-def in_two_dimensions(kind, low):
+def in_two_dimensions(kind, low, again):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     rank = flow.distributed.get_rank()
     model = split_model(mesh["tp"], kind)
+    if again:
+        block = type(model.layers[0])
+        apply_activation_checkpointing(model, check_fn=lambda each: isinstance(each, block))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh["dp"], reshard_after_forward=not low)
     fully_shard(model, mesh=mesh["dp"])
@@ -206,7 +213,10 @@ def in_two_dimensions(kind, low):
     return (
         [float(value(x)) for x in losses],
         [float(value(x)) for x in norms],
-        {name: value(x) for name, x in gradients.items()},
+        {
+            name.replace("_checkpoint_wrapped_module.", ""): value(x)
+            for name, x in gradients.items()
+        },
         layouts,
     )
 
@@ -236,9 +246,13 @@ def test_a_transformer_on_two_ranks(wanted, kind):
         assert is_global == (kind == "loss")
 
 
-@pytest.mark.parametrize(("kind", "low"), [("plain", False), ("sequence", True), ("loss", False)])
-def test_a_transformer_with_fully_shard_on_four_ranks(wanted, kind, low):
-    found = run_ranks(4, in_two_dimensions, kind, low, env={"ONEFOLD_CHECK": "1"} if low else None)
+@pytest.mark.parametrize(
+    ("kind", "low", "again"),
+    [("plain", False, False), ("sequence", True, False), ("loss", False, True)],
+)
+def test_a_transformer_with_fully_shard_on_four_ranks(wanted, kind, low, again):
+    env = {"ONEFOLD_CHECK": "1"} if low else None
+    found = run_ranks(4, in_two_dimensions, kind, low, again, env=env)
     np.testing.assert_allclose(np.mean([each[0] for each in found], 0), wanted[0], rtol=1e-10)
     for _, norms, gradients, layouts in found:
         np.testing.assert_allclose(norms, wanted[1], rtol=1e-6)
