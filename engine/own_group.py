@@ -54,11 +54,9 @@ def own_part(x: Tensor) -> Tensor:
 
     Raises ShapeError for a split of uneven parts, of which no rank could tell what the others have.
     """
-    for axis, sbp in enumerate(x.sbp):
+    for sbp in x.sbp:
         if sbp.is_split:
-            parts = prod(
-                x.placement.shape[i] for i, each in enumerate(x.sbp) if each == sbp
-            )
+            parts = prod(x.placement.shape[i] for i, each in enumerate(x.sbp) if each == sbp)
             if x.shape[sbp.dim] % parts:
                 raise ShapeError(
                     f"{x.meta!r} has uneven parts of dim {sbp.dim}, which cannot be local tensors: "
