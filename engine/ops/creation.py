@@ -19,6 +19,7 @@ from ...errors import (
     kind_of,
 )
 from ...kernels.memory_format_ref import in_format
+from ...kernels.select import pick
 from .. import interpreter
 from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
@@ -129,7 +130,10 @@ def _formatted(maker: Maker, memory_format: object, what: str, ndim: int) -> Mak
 
     @wraps(maker)
     def call(box: Box, device: torch.device) -> torch.Tensor:
-        return in_format(maker(box, device), memory_format)
+        made = maker(box, device)
+        if what == "empty":
+            return torch.empty_like(made, memory_format=memory_format)
+        return pick(in_format, made.device.type)(made, memory_format)
 
     return call
 
