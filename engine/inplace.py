@@ -190,7 +190,10 @@ def dense_copies(shards: Shards) -> Shards:
 
 def formatted_as(x: Tensor, target: Tensor) -> Tensor:
     """A value in the memory format of a tensor of its shape and layout, outside the tape."""
-    if len(x.meta.shape) not in CHANNELS_LAST or x.is_lazy or not target.shards:
+    shards: object = x.shards
+    if len(x.meta.shape) not in CHANNELS_LAST or type(shards) is not tuple or not target.shards:
+        return x
+    if len(shards) == 1 and shards[0].is_contiguous() and target.shards[0].is_contiguous():
         return x
     pairs = list(zip(x.shards, target.shards, strict=True))
     if all(is_alike(part, like) for part, like in pairs):

@@ -10,6 +10,8 @@ from ..engine.tensor import Tensor
 from ..kernels.formatted import in_format_of
 from ..kernels.memory_format_ref import is_alike
 
+_is_contiguous = torch.Tensor.is_contiguous
+
 
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     """For tensors that belong together, the lists of their distinct local shards, in step.
@@ -21,7 +23,11 @@ def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     """
     firsts = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
     if len(firsts) == len(columns[0]) and len({(p.dtype, p.get_device()) for p in firsts}) == 1:
-        grads = [_like(x.shards[0], first) for x, first in zip(columns[1], firsts, strict=True)]
+        grads = [tensor.shards[0] for tensor in columns[1]]
+        if all(map(_is_contiguous, firsts)):
+            grads = [grad.contiguous() for grad in grads]
+        else:
+            grads = [_like(*pair) for pair in zip(grads, firsts, strict=True)]
         return [[firsts, grads, *[[x.shards[0] for x in column] for column in columns[2:]]]]
     alike: dict[object, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):

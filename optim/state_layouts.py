@@ -29,11 +29,11 @@ def lay_states(params: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> No
 
 def _format_as(param: Tensor, state: dict[str, Any]) -> None:
     """Bring the tensors of the state into the memory format of the parameter."""
-    strides = param.shards[0].stride()
+    plain = param.shards[0].is_contiguous()  # or else channels-last
     for key, value in state.items():
-        if not isinstance(value, Tensor) or value.meta.shape != param.meta.shape:
-            continue  # a number, or what is kept of rows and columns
-        if value.shards[0].stride() != strides:
+        if type(value) is not Tensor or value.shards[0].is_contiguous() is plain:
+            continue
+        if value.meta.shape == param.meta.shape:  # not what is kept of rows and columns
             state[key] = _own(formatted_as(value, param))
 
 

@@ -78,7 +78,8 @@ def memory_format_of(x: Tensor) -> torch.memory_format | None:
 
 def is_last(x: Tensor) -> bool:
     """Whether the channels of a tensor are last in memory, which no op needs to know."""
-    last = kernels.CHANNELS_LAST.get(len(x.meta.shape))
-    if last is None or x.is_lazy or not x.shards or x.shards[0].is_contiguous():
+    shards: object = x.shards
+    if type(shards) is not tuple or not shards or shards[0].is_contiguous():
         return False
-    return is_in_format(x, last)
+    last = kernels.CHANNELS_LAST.get(len(x.meta.shape))
+    return last is not None and is_in_format(x, last)
