@@ -120,7 +120,5 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
 
 def _empty(shape: Ints, like: Tensor) -> Tensor:
     """Memory that nobody reads, in the format of another tensor."""
-    form = format_of(like) if len(shape) == like.ndim else None
-    return torch.empty(
-        shape, dtype=like.dtype, device=like.device, memory_format=form or torch.contiguous_format
-    )
+    form = (format_of(like) if len(shape) == like.ndim else None) or torch.contiguous_format
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=form)
