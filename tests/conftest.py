@@ -1,6 +1,5 @@
 """What every test gets: one torch thread, hypothesis profiles, and skips that say their reason."""
 
-import gc
 import os
 from pathlib import Path
 
@@ -64,12 +63,6 @@ def world():
 def pytest_configure(config):
     # A hook in this file would only be asked about folders below tests/.
     config.pluginmanager.register(RootIsAPlainFolder())
-
-
-def pytest_collection_finish():
-    # Thirty thousand tests live as long as the session: collecting garbage need not visit them.
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -43,7 +43,7 @@ class ConvolutionAttributes(NamedTuple):
     transposed: bool
     output_padding: Ints
     groups: int
-    last: bool = False
+    last: bool
 
 
 def _held_groups(groups: int, channels: int, whole: int) -> int:

@@ -121,7 +121,10 @@ class DropoutWithMask(Op):
     def vjp(
         self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], x: Meta, key: DropoutKey
     ) -> Gradients:
-        return (_dropout_by_mask(dy[0], y[1], key.p),)
+        grad, mask = dy[0], y[1]
+        if grad.meta.nd_sbp != mask.meta.nd_sbp:  # the layout is that of the gradient, as in graphs
+            return (dropout_by(grad, key),)
+        return (_dropout_by_mask(grad, mask, key.p),)
 
 
 class Probability(NamedTuple):
