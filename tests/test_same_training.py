@@ -111,7 +111,7 @@ def test_a_different_dropout_mask_is_named():
 
     said = broken(layer, {"tensor parallel": STRATEGIES["tensor parallel"]})
     assert said.startswith("strategy 'tensor parallel': in step 0 the loss differs by")
-    assert "What differs first is dropout_with_mask of middle (called at test_same_training.py:" in said
+    assert "first is dropout_with_mask of middle (called at test_same_training.py:" in said
     assert "in layer)" in said
 
 
