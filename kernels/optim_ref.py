@@ -100,7 +100,23 @@ def sgd(
     columns = [params, grads, momentum_buffers or []]
     # torch's function is for devices that have data; elsewhere there is nothing to update.
     fused = _nothing if params[0].device.type == "meta" else torch._fused_sgd_
-    return [partial(_write, fused, lists, scale, options) for lists in _rounds(columns, scale)]
+    rounds = _rounds(columns, scale)
+    if params[0].dtype.itemsize < 4 and params[0].device.type == "cpu":
+        fused, rounds = _sgd_in_float32, _parts(columns)
+    return [partial(_write, fused, lists, scale, options) for lists in rounds]
+
+
+def _sgd_in_float32(*lists: Tensors, **options: object) -> None:
+    """The update of tensors in half precision on the CPU.
+
+    For them torch's function leaves parameters as they are, and puts memory that was never written
+    into momentum buffers (pytorch/pytorch#191763, in torch 2.13 and earlier).
+    """
+    wide = [[x.float() for x in column] for column in lists]
+    torch._fused_sgd_(*wide, **options)
+    for column, updated in ((lists[0], wide[0]), *zip(lists[2:], wide[2:], strict=True)):
+        for x, value in zip(column, updated, strict=True):
+            x.copy_(value)
 
 
 def _nothing(*lists: Tensors, **options: object) -> None:
