@@ -102,18 +102,16 @@ def sgd(
     fused = _nothing if params[0].device.type == "meta" else torch._fused_sgd_
     rounds = _rounds(columns, scale)
     if params[0].dtype.itemsize < 4 and params[0].device.type == "cpu":
-        fused, rounds = _sgd_in_float32, _parts(columns)
+        # For them torch's function leaves parameters as they are, and puts memory that was never
+        # written into momentum buffers (pytorch/pytorch#191763, in torch 2.13 and earlier).
+        fused, rounds = partial(_in_float32, fused), _parts(columns)
     return [partial(_write, fused, lists, scale, options) for lists in rounds]
 
 
-def _sgd_in_float32(*lists: Tensors, **options: object) -> None:
-    """The update of tensors in half precision on the CPU.
-
-    For them torch's function leaves parameters as they are, and puts memory that was never written
-    into momentum buffers (pytorch/pytorch#191763, in torch 2.13 and earlier).
-    """
+def _in_float32(update: Callable[..., None], *lists: Tensors, **options: object) -> None:
+    """An update that is computed in float32, and rounded where it is written."""
     wide = [[x.float() for x in column] for column in lists]
-    torch._fused_sgd_(*wide, **options)
+    update(*wide, **options)
     for column, updated in ((lists[0], wide[0]), *zip(lists[2:], wide[2:], strict=True)):
         for x, value in zip(column, updated, strict=True):
             x.copy_(value)
