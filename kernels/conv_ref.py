@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from . import onednn_faults
 from .host_memory import on_host
 from .memory_format_ref import CHANNELS_LAST, in_format
 
@@ -20,6 +21,8 @@ def convolution(
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Tensor:  # fmt: skip
     """torch.convolution."""
+    if not transposed and onednn_faults.strikes(x, w.shape, stride, padding, dilation):
+        return onednn_faults.convolution(x, w, bias, stride, padding, dilation, groups)
     return torch.convolution(
         x, w, bias, stride, padding, dilation, transposed, output_padding, groups
     )
@@ -33,10 +36,14 @@ def convolution_weight_grad(
 
     The channels are `last` in its memory, or else it is as torch gives it.
     """
+    image = dy if transposed else x
     if dy.numel() == 0 or x.numel() == 0:
         grad = x.new_zeros(shape)
     elif _few_places(dy, x, shape, transposed, groups):
         grad = _weight_grad_by_matmul(dy, x, shape, stride, padding, dilation)
+    elif onednn_faults.strikes(image, shape, stride, padding, dilation):
+        places = x if transposed else dy
+        grad = onednn_faults.weight_grad(places, image, shape, stride, padding, dilation, groups)
     else:
         weight = _of_shape(shape, x)
         sizes = (stride, padding, dilation, transposed, output_padding, groups)
