@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+import triton_harness
 from device_checks import DEVICE
 from triton_harness import assert_matches_reference
 
@@ -365,3 +366,16 @@ def test_infinities():
         for function in (torch.reciprocal, _nn.hardswish, _nn.hardsigmoid, _nn.log_sigmoid):
             found, wanted = select.triton_kernel(function)(x), function(x)
             torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+def test_a_fault_of_torch_is_noticed(monkeypatch):
+    """Or else it would be the error that the kernel is allowed."""
+
+    def faulty(*args):
+        return [x if x.dtype is torch.float64 else x + 0.5 for x in by_torch(*args)]
+
+    by_torch = triton_harness.by_torch
+    monkeypatch.setattr(triton_harness, "by_torch", faulty)
+    mask = numbers(BOOL)
+    with pytest.raises(AssertionError, match="torch itself"):
+        assert_matches_reference(torch.where, mask, torch.rand(mask.shape), torch.rand(mask.shape))
