@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from . import onednn_faults
+from . import onednn_workaround
 from .host_memory import on_host
 from .memory_format_ref import CHANNELS_LAST, in_format
 
@@ -21,8 +21,8 @@ def convolution(
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Tensor:  # fmt: skip
     """torch.convolution."""
-    if not transposed and onednn_faults.strikes(x, w.shape, stride, padding, dilation):
-        return onednn_faults.convolution(x, w, bias, stride, padding, dilation, groups)
+    if not transposed and _needs_workaround(x, w.shape, stride, padding, dilation):
+        return onednn_workaround.convolution(x, w, bias, stride, padding, dilation, groups)
     return torch.convolution(
         x, w, bias, stride, padding, dilation, transposed, output_padding, groups
     )
@@ -36,19 +36,23 @@ def convolution_weight_grad(
 
     The channels are `last` in its memory, or else it is as torch gives it.
     """
-    image = dy if transposed else x
+    outs, image = (x, dy) if transposed else (dy, x)
     if dy.numel() == 0 or x.numel() == 0:
         grad = x.new_zeros(shape)
     elif _few_places(dy, x, shape, transposed, groups):
         grad = _weight_grad_by_matmul(dy, x, shape, stride, padding, dilation)
-    elif onednn_faults.strikes(image, shape, stride, padding, dilation):
-        places = x if transposed else dy
-        grad = onednn_faults.weight_grad(places, image, shape, stride, padding, dilation, groups)
+    elif _needs_workaround(image, shape, stride, padding, dilation):
+        grad = onednn_workaround.weight_grad(outs, image, shape, stride, padding, dilation, groups)
     else:
         weight = _of_shape(shape, x)
         sizes = (stride, padding, dilation, transposed, output_padding, groups)
         grad = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
     return in_format(grad, CHANNELS_LAST[len(shape)]) if last else grad
+
+
+def _needs_workaround(x: Tensor, weight: Ints, stride: Ints, padding: Ints, dilation: Ints) -> bool:
+    sizes = (stride, padding, dilation)
+    return on_host(x) and onednn_workaround.is_affected(x.shape, weight, x.dtype, *sizes)
 
 
 def _few_places(dy: Tensor, x: Tensor, shape: Ints, transposed: bool, groups: int) -> bool:

@@ -102,8 +102,8 @@ def sgd(
     fused = _nothing if params[0].device.type == "meta" else torch._fused_sgd_
     rounds = _rounds(columns, scale)
     if params[0].dtype.itemsize < 4 and params[0].device.type == "cpu":
-        # For them torch's function leaves parameters as they are, and puts memory that was never
-        # written into momentum buffers (pytorch/pytorch#191763, in torch 2.13 and earlier).
+        # Up to torch 2.13 its function for half precision does not update parameters, and reads
+        # uninitialized memory for momentum buffers (pytorch/pytorch#191763).
         fused, rounds = partial(_in_float32, fused), _parts(columns)
     return [partial(_write, fused, lists, scale, options) for lists in rounds]
 

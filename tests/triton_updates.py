@@ -4,7 +4,7 @@ import os
 from unittest import mock
 
 import torch
-from triton_harness import EPS
+from triton_harness import EPS, apart, largest
 
 import onefold as flow
 from onefold.engine.commit import finish
@@ -22,11 +22,6 @@ def lists(count, dtype, sizes=SIZES):
 
 def clones(columns, dtype=None):
     return [[x.to(dtype or x.dtype, copy=True) for x in column] for column in columns]
-
-
-def apart(found, exact):
-    """The largest difference, beside numbers that are of the size of 1."""
-    return float((found - exact).abs().max()) if found.numel() else 0.0
 
 
 def kernels(chosen):
@@ -66,8 +61,7 @@ def assert_updates(update, columns, slack=2):
     for number, column in enumerate(mine):
         for i, found in enumerate(column):
             true, theirs = exact[number][i], torchs[number][i]
-            size = max(1.0, float(true.abs().max())) if true.numel() else 1.0
-            limit = 2 * slack * size * EPS[found.dtype]
+            limit = 2 * slack * max(1.0, largest(true)) * EPS[found.dtype]
             assert apart(theirs, true) <= limit, ("torch", number, i)
             assert apart(found, true) <= 2 * apart(theirs, true) + limit, (number, i)
 

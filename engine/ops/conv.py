@@ -11,12 +11,13 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
 from ...kernels import conv_ref as kernels
+from ...kernels.onednn_workaround import is_affected
 from ..argument_types import Sizes
 from ..dispatcher import binary, ternary
 from ..generated import register_variant
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Arg, Gradients, Kernel, Local, Needs, Op, required
+from ..op import Arg, Bound, Gradients, Kernel, Local, Needs, Op, required
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .dims import permute, squeeze, unsqueeze
@@ -109,6 +110,11 @@ class Convolution(Op):
             # Of nothing: torch's kernels refuse some empty inputs. Contracted channels give zeros.
             return lambda x, w, bias: _only_bias(x.new_zeros(shape), bias)
         held = _held_groups(attrs.groups, channels, local.input(0).shape[1])
+        shapes, dtype = (local.input_shape(0), local.input_shape(1)), local.input(0).dtype
+        if local.pick(kernels.convolution) is kernels.convolution and (
+            attrs.transposed or not is_affected(*shapes, dtype, *attrs[:3])
+        ):
+            return Bound(torch.convolution, *attrs[:5], held)  # without a check at each call
         return local.bind(kernels.convolution, *attrs[:5], held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:

@@ -534,7 +534,7 @@ def test_tiles_are_those_of_the_table(monkeypatch):
     assert sizes_of("forward", "half", *shape, "packed", False) == packed
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 40), columns=st.integers(1, 40), first=st.integers(-30, 9),
     causal=st.booleans(), window=st.sampled_from([0, 0, 5]), dropped=st.booleans(),

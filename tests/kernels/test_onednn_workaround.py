@@ -7,15 +7,18 @@ import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
 
+import onefold as flow
 from onefold.kernels import conv_ref
-from onefold.kernels.onednn_faults import strikes
+from onefold.kernels.onednn_workaround import is_affected
+from onefold.nn import functional as F
+from onefold.testing.sample_checks import value_of
 
 NEAR = {torch.bfloat16: 0.02, torch.float16: 0.005, torch.float32: 1e-5}
 LARGE = {torch.bfloat16: 1e30, torch.float16: 6e4, torch.float32: 1e30}
 
 
 def leave_large_numbers(dtype):
-    """Memory that is given again, unwritten, is then far from what a sum may be."""
+    """Uninitialized memory then holds numbers far from what a sum may be."""
     made = [torch.full((size,), LARGE[dtype], dtype=dtype) for size in (64, 240, 1000, 4000)]
     del made
 
@@ -80,6 +83,14 @@ def test_a_wrong_channel_is_noticed():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_usual_convolutions_are_left_to_onednn(dtype):
     for size, taps, stride, padding in [(32, 3, 2, 1), (7, 3, 1, 1), (224, 7, 2, 3), (8, 1, 2, 0)]:
-        x = torch.empty(2, 16, size, size, dtype=dtype)
-        assert not strikes(x, (32, 16, taps, taps), (stride,) * 2, (padding,) * 2, (1, 1))
-    assert not strikes(x.to("meta"), (32, 16, 1, 1), (2, 2), (0, 0), (1, 1))
+        shapes = (2, 16, size, size), (32, 16, taps, taps)
+        assert not is_affected(*shapes, dtype, (stride,) * 2, (padding,) * 2, (1, 1))
+
+
+def test_an_op_finds_with_its_plan_whether_it_needs_the_workaround(world):
+    x, w = torch.randn(1, 4, 3, 3).bfloat16(), torch.randn(20, 4, 2, 3).bfloat16()
+    for stride in ((1, 2), (1, 1)):
+        leave_large_numbers(x.dtype)
+        found = F.conv2d(flow.tensor(x), flow.tensor(w), stride=stride, padding=(1, 0))
+        exact = torch.nn.functional.conv2d(x.double(), w.double(), stride=stride, padding=(1, 0))
+        torch.testing.assert_close(value_of(found).double(), exact, rtol=0.02, atol=0.02)
