@@ -13,7 +13,7 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter as stock
 
-from .repaired_builder import Block, Builder, RepairedMethods
+from .repaired_builder import Block, Builder, RepairedMethods, numpy_dtype
 from .repaired_launch import launch
 from .repaired_reductions import associative_scan, reduce
 
@@ -33,6 +33,7 @@ def apply() -> None:
     builder.codegen_fns["min_dot_size"] = _min_dot_size
     _patch_language(builder)
     stock._patch_lang = lambda fn: contextlib.ExitStack()
+    stock._get_np_dtype = numpy_dtype
     stock.GridExecutor.__call__ = launch
     stock.InterpretedFunction.__call__ = lambda self, *a, **kw: self.rewrite()(*a, **kw)
 

@@ -17,26 +17,40 @@ Handle: TypeAlias = Any  # the stock interpreter's values: a numpy array and Tri
 Scalar: TypeAlias = Any  # a dtype of Triton
 Block: TypeAlias = Any  # what kernels compute with: a handle and its type
 Builder: Any = stock.InterpreterBuilder
-_NARROW = {tl.bfloat16: np.uint16, tl.float8e4nv: np.uint8, tl.float8e5: np.uint8}
+_NARROW = {tl.bfloat16.name: np.uint16, tl.float8e4nv.name: np.uint8, tl.float8e5.name: np.uint8}
+_stock_numpy_dtype = stock._get_np_dtype
+_numpy_dtypes: dict[str, np.dtype] = {}
 _erf = SYMBOLS["__nv_erf"]
 _masked_load, _masked_store = Builder.create_masked_load, Builder.create_masked_store
 _atomic_rmw, _atomic_cas = Builder.create_atomic_rmw, Builder.create_atomic_cas
 
 
+def numpy_dtype(x: Scalar) -> np.dtype:
+    """The dtype of the memory for a dtype, pointer or block of Triton.
+
+    The stock function builds its table at each call, which is a fifth of the interpreter's time.
+    """
+    name = x.scalar.name
+    found = _numpy_dtypes.get(name)
+    if found is None:
+        found = _numpy_dtypes[name] = _stock_numpy_dtype(x)
+    return found
+
+
 def numbers(x: Handle) -> np.ndarray:
     """The values of a handle as numpy knows them: narrow floats in float32."""
     scalar, data = x.dtype.scalar, np.asarray(x.data)
-    if scalar in _NARROW and data.dtype == _NARROW[scalar]:
+    if scalar.name in _NARROW and data.dtype == _NARROW[scalar.name]:
         return decode(data, scalar.name)
     return data
 
 
 def handle(values: np.ndarray, scalar: Scalar) -> Handle:
     """A handle with these values, rounded to a dtype of Triton."""
-    if scalar in _NARROW:
+    if scalar.name in _NARROW:
         return stock.TensorHandle(encode(values, scalar.name), scalar)
-    wanted = stock._get_np_dtype(scalar)
-    return stock.TensorHandle(np.asarray(values).astype(wanted, copy=False), scalar)
+    values = np.asarray(values).astype(numpy_dtype(scalar), copy=False)
+    return stock.TensorHandle(values, scalar)
 
 
 def tensor(values: np.ndarray, scalar: Scalar) -> Block:
@@ -97,9 +111,9 @@ class RepairedMethods:
         values, scalar = numbers(x), to.scalar
         if rounding_mode != stock._ir.ROUNDING_MODE.RTZ:
             return handle(values, scalar)
-        if scalar in _NARROW:
+        if scalar.name in _NARROW:
             return stock.TensorHandle(encode(values, scalar.name, towards_zero=True), scalar)
-        rounded = values.astype(stock._get_np_dtype(scalar))
+        rounded = values.astype(numpy_dtype(scalar))
         away = np.abs(rounded.astype(np.float64)) > np.abs(values)
         nearer = np.where(away, np.nextafter(rounded, 0 * rounded), rounded)
         return stock.TensorHandle(nearer, scalar)
