@@ -13,6 +13,7 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter as stock
 
+from .cached_types import make_block_type, make_tensor
 from .repaired_builder import Block, Builder, RepairedMethods, numpy_dtype
 from .repaired_launch import launch
 from .repaired_reductions import associative_scan, reduce
@@ -29,11 +30,15 @@ def apply() -> None:
         if not name.startswith("__"):
             setattr(Builder, name, function)
     builder = stock.interpreter_builder
-    builder.options = dataclasses.replace(builder.options, allowed_dot_input_precisions=_PRECISIONS)
+    # Without `debug` nothing looks at the checks for overflow, which take a third of the time.
+    builder.options = dataclasses.replace(
+        builder.options, allowed_dot_input_precisions=_PRECISIONS, sanitize_overflow=False
+    )
     builder.codegen_fns["min_dot_size"] = _min_dot_size
     _patch_language(builder)
     stock._patch_lang = lambda fn: contextlib.ExitStack()
     stock._get_np_dtype = numpy_dtype
+    tl.block_type.__init__, tl.tensor.__init__ = make_block_type, make_tensor
     stock.GridExecutor.__call__ = launch
     stock.InterpretedFunction.__call__ = lambda self, *a, **kw: self.rewrite()(*a, **kw)
 
