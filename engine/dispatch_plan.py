@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, TypeAlias, cast
+from typing import NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from numpy import ndarray
@@ -55,9 +55,19 @@ class DispatchPlan:
     kept: tuple[object, ...]  # what the tape keeps of the arguments
 
 
+class Clears(Protocol):
+    """A cached function of functools."""
+
+    def cache_clear(self) -> None: ...
+
+
+C = TypeVar("C", bound=Clears)
+
+
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
 Plans: TypeAlias = dict[object, DispatchPlan]
 _tables: list[Plans] = []
+_caches: list[Clears] = []
 
 
 def new_table() -> Plans:
@@ -67,10 +77,18 @@ def new_table() -> Plans:
     return table
 
 
+def cleared_with_plans(function: C) -> C:
+    """Mark a cached function whose results hold kernels, which `clear_plans` forgets too."""
+    _caches.append(function)
+    return function
+
+
 def clear_plans() -> None:
     """Forget every plan."""
     for table in _tables:
         table.clear()
+    for function in _caches:
+        function.cache_clear()
 
 
 def num_plans() -> int:

@@ -256,8 +256,8 @@ def _with_batch(x: Tensor, dims: int, name: str) -> tuple[Tensor, bool]:
         return x, False
     if x.ndim != dims + 1:
         raise ShapeError(
-            f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got "
-            f"input of size: {list(x.shape)}"
+            f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}{dims}d, "
+            f"but got input of size: {list(x.shape)}"
         )
     return unsqueeze(x, 0), True
 
@@ -289,7 +289,7 @@ def _conv(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    x, added = _with_batch(input, dims, f"conv{dims}d")
+    x, added = _with_batch(input, dims, "conv")
     stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
     if isinstance(padding, str):
         x, padding = _named_padding(x, weight, padding, stride, dilation)
@@ -310,7 +310,7 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    x, added = _with_batch(input, dims, f"conv_transpose{dims}d")
+    x, added = _with_batch(input, dims, "conv_transpose")
     stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
     padding, left = ints(padding, dims, "padding"), ints(output_padding, dims, "output_padding")
     given = stride, padding, dilation, True, left, groups, is_last(weight)

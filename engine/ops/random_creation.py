@@ -13,6 +13,7 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
+from ..dispatch_plan import cleared_with_plans
 from ..generator import Generator, default_generator
 from ..meta import Box, Meta
 from ..names import register_function
@@ -42,7 +43,7 @@ def random_source(
     shape = tuple(shape)
     plain = plain_meta(shape, dtype, layout)
     if plain is not None and not options:
-        return _drawn(source, _local_draw(pick(fill, plain.device_type), plain))
+        return _drawn(source, _local_draw(fill, plain))
     draw = source.draw()
 
     def maker(box: Box, device: torch.device | None) -> torch.Tensor:
@@ -70,8 +71,10 @@ class LocalDraw(NamedTuple):
     fill: Callable[[int, int, torch.device | None], torch.Tensor]
 
 
+@cleared_with_plans
 @lru_cache(maxsize=4096)
-def _local_draw(kernel: Kernel, meta: Meta) -> LocalDraw:
+def _local_draw(reference: Kernel, meta: Meta) -> LocalDraw:
+    kernel = pick(reference, meta.device_type)
     shape, dtype = tuple(meta.shape), meta.dtype
     start = (0,) * len(shape)
 

@@ -13,7 +13,6 @@ from source_tree import REPO
 
 import onefold as flow
 from onefold.engine import dispatch_plan
-from onefold.engine.ops import random_creation
 from onefold.kernels.gpu.launch import inline_cache, jit_kernel, launch_trace, trace_cache
 from onefold.kernels.gpu.launch.jit_kernel import Kernel
 from onefold.kernels.gpu.launch.symbolic_numbers import through
@@ -296,8 +295,6 @@ def test_ops_are_replayed(name, monkeypatch):
 @contextmanager
 def new_sites():
     """The block with no call sites that others made, after which those it made are forgotten."""
-    for forget in (dispatch_plan.clear_plans, random_creation._local_draw.cache_clear):
-        forget()
+    dispatch_plan.clear_plans()
     yield
-    for forget in (dispatch_plan.clear_plans, random_creation._local_draw.cache_clear):
-        forget()
+    dispatch_plan.clear_plans()
