@@ -165,30 +165,52 @@ def _place(index: object, memory: torch.Tensor) -> tuple[Any, ...] | None:
     """
     found: list[Any] = []
     dim = 0
-    for item in index if type(index) is tuple else (index,):
+    items = index if type(index) is tuple else (index,)
+    for place, item in enumerate(items):
         if type(item) in (int, slice):
             found.append(item)
             dim += 1
         elif item is None:
             found.append(item)
-        elif isinstance(item, Tensor) and item.is_local and item.meta.has_data:
-            part = item.shards[0]
-            if not on_host(part) or not _in_range(part, memory, dim):
+        elif item is Ellipsis:  # what follows is counted from the last dim
+            if any(other is Ellipsis for other in found):
+                return None
+            found.append(item)
+            dim = memory.ndim - sum([_width(other) for other in items[place + 1 :]])
+        else:
+            part = _index_tensor(item)
+            if part is None or not on_host(part) or not _in_range(part, memory, dim):
                 return None
             found.append(part)
-            dim += max(part.ndim, 1) if part.dtype is torch.bool else 1
-        else:
-            return None
+            dim += _width(part)
     return tuple(found)
+
+
+def _index_tensor(item: object) -> torch.Tensor | None:
+    """A local tensor, or a list of ints or of bools, as torch's tensor; None for other items."""
+    if isinstance(item, Tensor):
+        return item.shards[0] if item.is_local and item.meta.has_data else None
+    if type(item) is list and item:
+        kind = type(item[0])
+        if kind in (int, bool) and all(type(other) is kind for other in item):
+            return torch.tensor(item)
+    return None
+
+
+def _width(item: object) -> int:
+    """How many dims an item of an index takes."""
+    if isinstance(item, (Tensor, torch.Tensor)) and item.dtype is torch.bool:
+        return max(item.ndim, 1)
+    return 0 if item is None else 1
 
 
 def _in_range(index: torch.Tensor, memory: torch.Tensor, dim: int) -> bool:
     """Whether torch writes at an index tensor of dim `dim` without an error."""
     if index.dtype is torch.bool:
-        return index.ndim > 0 and index.shape == memory.shape[dim : dim + index.ndim]
-    if index.dtype is not torch.int64 or dim >= memory.ndim:
+        return index.ndim > 0 and dim >= 0 and index.shape == memory.shape[dim : dim + index.ndim]
+    if index.dtype is not torch.int64 or not 0 <= dim < memory.ndim:
         return False
     if not index.numel():
         return True
-    least, most = torch.aminmax(index)
-    return bool(-memory.shape[dim] <= least) and bool(most < memory.shape[dim])
+    least, most = map(int, torch.aminmax(index))
+    return -memory.shape[dim] <= least and most < memory.shape[dim]

@@ -78,8 +78,13 @@ def scatter(
     """torch.scatter into the elements that the shard holds."""
     size = x.shape[dim]
     if size == whole:
-        check_range(index, whole, dim)
-        return torch.scatter(x, dim, index, source)
+        if not x.numel() or index.device.type != "cpu":  # there torch checks as it reads
+            check_range(index, whole, dim)
+        try:
+            return torch.scatter(x, dim, index, source)
+        except RuntimeError:
+            check_range(index, whole, dim)
+            raise
     mine, there = held(index, offset, size, whole, dim)
     # What other ranks hold goes to one more element at the end, which is cut off again.
     spare = x.new_zeros([1 if d == dim else n for d, n in enumerate(x.shape)])
@@ -120,11 +125,11 @@ def check_rows(index: Tensor, rows: int) -> None:
     """Raise OutOfRangeError, naming the value, for an index that has no row."""
     if not index.numel():
         return
-    least, most = torch.aminmax(index)
+    least, most = map(int, torch.aminmax(index))
     wrong = least if least < 0 else most
     if least < 0 or most >= rows:
         raise OutOfRangeError(
-            f"embedding: index out of range: got {int(wrong)}, but the weight has {rows} rows"
+            f"embedding: index out of range: got {wrong}, but the weight has {rows} rows"
         )
 
 

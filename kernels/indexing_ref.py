@@ -40,16 +40,26 @@ def place(indexed: Sequence[bool]) -> int:
     return dims[0] if dims[-1] - dims[0] + 1 == len(dims) else 0
 
 
-def check_range(index: Tensor, size: int, dim: int, low: int = 0) -> None:
-    """Raise OutOfRangeError, naming the value, when an index is not in [low, size)."""
+def check_range(index: Tensor, size: int, dim: int, low: int = 0) -> int:
+    """Raise OutOfRangeError, naming the value, when an index is not in [low, size).
+
+    Returns the least index, 0 where there is none to look at.
+    """
     if not index.numel() or index.is_meta:
-        return
-    least, most = torch.aminmax(index)
+        return 0
+    least, most = map(int, torch.aminmax(index))
     wrong = least if least < low else most
     if least < low or most >= size:
         raise OutOfRangeError(
-            f"index {int(wrong)} is out of bounds for dimension {dim} with size {size}"
+            f"index {wrong} is out of bounds for dimension {dim} with size {size}"
         )
+    return least
+
+
+def from_start(index: Tensor, size: int, dim: int) -> Tensor:
+    """An index of a dim of this size, counted from its start. Raises OutOfRangeError."""
+    least = check_range(index, size, dim, -size)
+    return index if least >= 0 else torch.where(index < 0, index + size, index)
 
 
 def only_index(indices: Indices) -> tuple[int, Tensor] | None:
@@ -94,8 +104,7 @@ def inside(
         if index is None:
             found.append(None)
             continue
-        check_range(index, whole, dim, -whole)
-        mine = torch.where(index < 0, index + whole, index) - offset
+        mine = from_start(index, whole, dim) - offset
         held = (mine >= 0) & (mine < size)
         found.append(torch.where(held, mine, 0))
         valid = held if valid is None else valid & held
@@ -123,29 +132,41 @@ def add_rows(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -
     total = _add_along(dy, indices, boxes, shape)
     if total is not None:
         return total
-    mine, valid = inside(indices, shape, boxes)
+    linear, held = _linear(indices, boxes, shape)
     indices = [*indices, *[None] * (len(shape) - len(indices))]
     front = [dim for dim, index in enumerate(indices) if index is not None]
     rest = [dim for dim, index in enumerate(indices) if index is None]
     first = place([index is not None for index in indices])
-    block = valid.shape
-    linear = torch.zeros_like(valid, dtype=torch.int64)
-    for dim in front:
-        index = mine[dim]
-        assert index is not None
-        linear = linear * shape[dim] + index
     rows = prod(shape[dim] for dim in front)
     width = [shape[dim] for dim in rest]
-    moved = dy.movedim(list(range(first, first + len(block))), list(range(len(block))))
-    flat = moved.reshape(prod(block), *width)
-    held = valid.reshape(-1)
-    if not held.is_meta and not bool(held.all()):
-        linear, flat = linear.reshape(-1)[held], flat[held]
-    total = dy.new_zeros((rows, *width)).index_add_(0, linear.reshape(-1), flat)
+    block = linear.ndim
+    moved = dy.movedim(list(range(first, first + block)), list(range(block))) if first else dy
+    flat, linear = moved.reshape(linear.numel(), *width), linear.reshape(-1)
+    if held is not None and not held.is_meta and not bool(held.all()):
+        linear, flat = linear[held.reshape(-1)], flat[held.reshape(-1)]
+    total = dy.new_zeros((rows, *width)).index_add_(0, linear, flat)
     order = [0] * len(shape)
     for new, dim in enumerate((*front, *rest)):
         order[dim] = new
     return total.reshape([*[shape[dim] for dim in front], *width]).permute(order)
+
+
+def _linear(indices: Indices, boxes: Boxes, shape: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    """The places in the indexed dims of a shard as one number, and which it holds (None: all)."""
+    held: Tensor | None = None
+    if _holds_all(indices, shape, boxes):
+        found = [
+            None if index is None else from_start(index, shape[dim], dim)
+            for dim, index in enumerate(indices)
+        ]
+    else:
+        found, held = inside(indices, shape, boxes)
+    linear: Tensor | None = None
+    for dim, index in enumerate(found):
+        if index is not None:
+            linear = index.long() if linear is None else linear * shape[dim] + index
+    assert linear is not None
+    return linear, held
 
 
 def _add_along(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> Tensor | None:
@@ -167,6 +188,8 @@ def _add_along(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int])
 def put_rows(x: Tensor, values: Tensor | None, indices: Indices, boxes: Boxes) -> Tensor:
     """A copy of the shard with the rows of `values` (None: zeros) at the indices that it holds."""
     y = x.clone()
+    if y.numel() and _holds_all(indices, x.shape, boxes):
+        return _assign(y, indices, y.new_zeros(()) if values is None else values)
     mine, valid = inside(indices, x.shape, boxes)
     if values is None:
         values = x.new_zeros(()).expand(take_shape(x.shape, indices))
@@ -183,6 +206,23 @@ def put_rows(x: Tensor, values: Tensor | None, indices: Indices, boxes: Boxes) -
     if first:  # put_rows writes with the indexed dim at its own place
         rows = rows.movedim(0, first)
     y[tuple([slice(None) if index is None else index for index in where])] = rows
+    return y
+
+
+def _holds_all(indices: Indices, shape: Sequence[int], boxes: Boxes) -> bool:
+    """Whether a shard of this shape is whole in the indexed dims, and no index selects its dim."""
+    for index, size, (_, whole) in zip(indices, shape, boxes, strict=False):
+        if index is not None and not (index.ndim and size == whole):
+            return False
+    return True
+
+
+def _assign(y: Tensor, indices: Indices, values: Tensor) -> Tensor:
+    """`y` itself after y[indices] = values."""
+    try:
+        y[tuple([slice(None) if index is None else index for index in indices])] = values
+    except IndexError as error:
+        raise OutOfRangeError(str(error)) from None
     return y
 
 

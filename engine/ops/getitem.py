@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -19,9 +20,11 @@ from .index_parsing import (
     Reader,
     basic_entries,
     by_place,
+    lookups_of,
     nonzero,
     read_items,
     replicated_tensor,
+    true_places,
 )
 from .slicing import read_slice, set_slice, slice_by, sliced_shape
 from .view import at_least, reshape
@@ -43,8 +46,27 @@ def getitem(self: Tensor, index: object) -> Tensor:
         return _with_new_dims(self if whole else slice_by(self, entries), new)
     if isinstance(index, Tensor) and index.dtype is torch.int64 and index.ndim and self.ndim:
         return take_rows(self, (index,))
+    if _is_flat_mask(self, index):
+        return take_rows(*_flattened(self, index))
+    lookups = lookups_of(self, index)
+    if lookups is not None:
+        return take_rows(self, lookups)
     found = Reader(self, read_items(self, index))
     return _look_up(_with_new_dims(slice_by(self, tuple(found.entries)), found.new), found)
+
+
+def _is_flat_mask(x: Tensor, index: object) -> TypeGuard[Tensor]:
+    """Whether an index is a mask of the first dims of a local tensor, two at least."""
+    if not isinstance(index, Tensor) or index.meta.dtype is not torch.bool or x.is_global:
+        return False
+    mask = index.meta.shape
+    return len(mask) > 1 and mask == x.meta.shape[: len(mask)]
+
+
+def _flattened(x: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+    """`x` with the dims of a mask as one, and the index of where the mask is true."""
+    rows = true_places(mask)
+    return reshape(x, (mask.numel(), *x.shape[mask.ndim :])), (rows,)
 
 
 def _with_new_dims(y: Tensor, places: Sequence[int]) -> Tensor:
@@ -94,6 +116,11 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
     masked = _set_masked(self, index, value)
     if masked is not None:
         return masked
+    if _is_flat_mask(self, index):
+        return reshape(put_rows(*_flattened(self, index), value), self.shape)
+    lookups = lookups_of(self, index)
+    if lookups is not None:
+        return put_rows(self, lookups, value)
     found = Reader(self, read_items(self, index))
     entries = tuple(found.entries)
     if not found.lookups and not found.scalars:

@@ -28,16 +28,21 @@ from .view import reshape
 
 MASKS = (torch.bool, torch.uint8)
 
+_ALL = slice(None)
+
 # What an index consists of, but for ..., once lists and arrays are tensors.
 Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
 
-def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
-    """An index tensor with these values where `x` lives, known to every rank."""
+def like_index(values: torch.Tensor, x: Tensor, *, copy: bool = True) -> Tensor:
+    """An index tensor with these values where `x` lives, known to every rank.
+
+    Without `copy` they may stay in the memory of `values`, which nothing else writes then.
+    """
     here = x.meta
     if here.placement is None and here.has_data and interpreter.get_current() is None:
-        copy = values.to(here.device, copy=True)
-        return from_shards((copy,), Meta.of(copy.shape, copy.dtype, device=here.device))
+        mine = values.to(here.device, copy=copy)
+        return from_shards((mine,), Meta.of(mine.shape, mine.dtype, device=here.device))
     return replicated_tensor(values, x, values.dtype)
 
 
@@ -98,17 +103,26 @@ def nonzero(
     if size is None:
         if interpreter.capturing():
             raise _unknown_count()
-        found = torch.nonzero(whole(input))
+        values = whole(input)
         if not as_tuple:
-            return like_index(found, input)
-        columns = found.unbind(1) if input.ndim else (torch.nonzero(whole(input).reshape(1))[:, 0],)
-        return tuple(like_index(column, input) for column in columns)
+            return like_index(torch.nonzero(values), input, copy=False)
+        found = torch.nonzero(values if input.ndim else values.reshape(1))
+        columns = found.t().contiguous().unbind(0)
+        return tuple([like_index(column, input, copy=False) for column in columns])
     if as_tuple and not input.ndim:
         input = reshape(input, 1)
     if input.is_global:
         input = box(input, input.meta.like(nd_sbp=(broadcast,) * input.placement.ndim))
     indices: Tensor = FUNCTIONS["nonzero_static"](input, size=size, fill_value=fill_value)
     return unbind(indices, 1) if as_tuple else indices
+
+
+def true_places(mask: Tensor) -> Tensor:
+    """Where the flattened mask is true: `nonzero` of it, as a vector."""
+    if interpreter.capturing():
+        raise _unknown_count()
+    found = torch.nonzero(whole(mask).reshape(-1))
+    return like_index(found.reshape(-1), mask, copy=False)
 
 
 def _unknown_count() -> OnefoldRuntimeError:
@@ -208,6 +222,36 @@ class Reader:
         """The shape after slicing and inserting, before anything is looked up."""
         sliced = iter(sliced_shape(self.entries, self.x.shape))
         return tuple(1 if place in self.new else next(sliced) for place in range(self.place))
+
+
+def lookups_of(x: Tensor, index: object) -> tuple[Tensor | None, ...] | None:
+    """Index tensors by dim for an index of nothing but those, lists of ints, 1-d masks and `:`.
+
+    That is the common case; None for other indices, and for those whose error is raised elsewhere.
+    """
+    items = index if type(index) is tuple else (index,)
+    shape = x.meta.shape
+    if len(items) > len(shape):
+        return None
+    found: list[Tensor | None] = []
+    for item, size in zip(items, shape, strict=False):
+        if isinstance(item, Tensor):
+            meta = item.meta
+            if meta.dtype is torch.bool and tuple(meta.shape) == (size,):
+                item = true_places(item)
+            elif meta.dtype is not torch.int64 or not meta.shape:
+                return None
+            found.append(item)
+        elif type(item) is slice and item == _ALL:
+            found.append(None)
+        elif type(item) is list and item and all(type(row) is int for row in item):
+            rows = [row + size if -size <= row < 0 else row for row in item]
+            found.append(like_index(torch.tensor(rows), x, copy=False))
+        else:
+            return None
+    while found and found[-1] is None:
+        found.pop()
+    return tuple(found) or None
 
 
 def _width(item: Item | EllipsisType) -> int:

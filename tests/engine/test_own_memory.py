@@ -18,7 +18,9 @@ INDEX = [
     "t.tensor([0, 2, 2])", "t.tensor([-1, 0])", "t.tensor(2)", "slice(None), t.tensor([1, 3])",
     "t.tensor([0, 1]), t.tensor([2, 3])", "t.arange(24).reshape(4, 6) % 5 == 0",
     "t.arange(4) > 1", "t.zeros(4, dtype=t.bool)", "t.tensor([], dtype=t.int64)", "[0, 3]", "True",
-    "t.tensor([0, 1], dtype=t.int32)",
+    "t.tensor([0, 1], dtype=t.int32)", "[0, -1]", "[True, False, True, False]", "Ellipsis, [0, -2]",
+    "Ellipsis, t.tensor([1, 5])", "1, Ellipsis, t.tensor([-6])", "Ellipsis, t.arange(6) > 2",
+    "slice(None), [1, 5]", "[0, 1], [2, -1]",
 ]  # fmt: skip
 
 
@@ -41,6 +43,8 @@ def test_assigned_elements_are_those_of_torch(index, dtype, value):
         "x[2] = 1.0", "x[1:3, 2] = 5", "x[i] = 0.0", "x[:, i] = 2.0", "x[x > 3] = 0.5", "x[0] = z",
         "x.zero_()", "x.fill_(3)", "x.add_(y, alpha=0.5)", "x.lerp_(y, 0.25)", "x.mul_(z)",
         "x.addcmul_(y, z)", "x.clamp_min_(3)", "x.exp_()", "x.pow_(2)", "x.sub_(1)",
+        "x[..., 0] = 1.0", "x[..., 1:3] = y[..., :2]", "x[..., i] = 2.0", "x[[0, -1]] = z",
+        "x[:, [1, 3]] = y[:, :2]", "x[..., z > 2] = 0.0",
         "x.index_copy_(1, i, y[:, :2])", "x.index_fill_(0, i, 2.0)", "x.index_put_((i, i), z[:2])",
     ],
 )  # fmt: skip
@@ -88,8 +92,13 @@ def test_who_shares_the_memory_sees_what_it_saw_before(share, write):
 
 
 @pytest.mark.parametrize(
-    "call", ["x[9] = 1.0", "x[i] = 1.0", "x[1] = y", "x[0, i] = 1.0", "x.add_(y)", "x[::-1] = 0.0"]
-)
+    "call",
+    [
+        "x[9] = 1.0", "x[i] = 1.0", "x[1] = y", "x[0, i] = 1.0", "x.add_(y)", "x[::-1] = 0.0",
+        "x[..., i] = 1.0", "x[[0, 9]] = 1.0", "x[..., [0, -7]] = 1.0", "x[..., i, i, i] = 1.0",
+        "x[..., [True, False]] = 1.0", "x[..., 0, ...] = 1.0", "x[[0, 1, 2], [0, 1]] = 1.0",
+    ],
+)  # fmt: skip
 def test_a_bad_write_changes_nothing(call):
     x, y, i = flow.ones(4, 6), flow.ones(5), flow.tensor([0, 1, 99])
     version = x.version

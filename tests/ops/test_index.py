@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import onefold as flow
 from onefold.engine.views import base_of
@@ -250,6 +251,69 @@ def test_indices_that_torch_refuses_are_errors(index):
         torch.zeros(4, 6)[eval(index)]
     with pytest.raises(IndexError):
         flow.zeros(4, 6)[eval(index)]
+
+
+class _Count(TorchDispatchMode):
+    """How many ops of torch run."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "more"),
+    [
+        ("x[i, j]", 0), ("x[:, i]", 0), ("x[k, :, j]", 0), ("x[m]", 4), ("x[:, n]", 3),
+        ("x[[0, 2]]", 0), ("x[:, [-1]]", 0), ("x[[1, 0], [2, -3]]", 0),
+        ("x.scatter(0, i[:, None, None], 1.0)", 0), ("x.index_put((i, j), x[0, :2])", 2),
+    ],
+)  # fmt: skip
+def test_an_index_runs_the_ops_that_torch_runs(expression, more):
+    value = torch.arange(60.0).reshape(SHAPE)
+    found, counts = [], []
+    for t, x in ((torch, value), (flow, flow.tensor(value))):
+        i, j, k = t.tensor([3, 1]), t.tensor([0, 2]), t.tensor([[1], [4]])
+        m = x[:, :, 0] % 2 == 0
+        names = {"x": x, "i": i, "j": j, "k": k, "m": m, "n": m[0]}
+        eval(expression, names)  # the first call makes plans
+        with _Count() as ops:
+            y = eval(expression, names)
+        found.append(y)
+        counts.append(ops.count)
+    assert torch.equal(found[1].to_torch(), found[0])
+    assert counts[1] <= counts[0] + more
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "index",
+    [
+        "i, j", "slice(None), i", "k, slice(None), j", "m", "slice(None), m[0]", "m[:, 0]",
+        "[0, 2]", "slice(None), [-1, 1]", "[1, 0], [2, -3]", "i, -1", "n, n", "x > 30",
+        "k.int(), j",
+    ],
+)  # fmt: skip
+def test_gradients_of_what_is_indexed_are_those_of_torch(index, layout):
+    value = torch.arange(60.0).reshape(SHAPE)
+    grads = []
+    for t, x in ((torch, value.clone()), (flow, make(value, layout))):
+        like = {} if t is torch or layout is None else {"placement": layout[0], "sbp": B}
+        i, j, k = (t.tensor(v, **like) for v in ([3, 1], [0, 2], [[1], [4]]))
+        n = t.tensor([-1, -1], **like)
+        names = {"x": x, "i": i, "j": j, "k": k, "n": n, "m": x[:, :, 0] % 2 == 0}
+        at = eval(index, names)
+        w, v = x.detach().requires_grad_(), (x * 2).requires_grad_()
+        y = (w * 1.0).clone()
+        y[at] = v[at] * v[at]
+        ((y * w[at].sum()) ** 2).sum().backward()
+        grads += [w.grad.numpy(), v.grad.numpy()]
+    np.testing.assert_allclose(grads[2], grads[0], rtol=1e-5)
+    np.testing.assert_allclose(grads[3], grads[1], rtol=1e-5)
 
 
 def test_a_new_dim_is_one_view():
