@@ -50,6 +50,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
             "The length of the result depends on them: where the numbers are below some n, count "
             "with zeros(n).index_add_(0, index, ones), or call bincount() outside build()"
         )
+    if weights is None and input.is_local and input.meta.has_data:
+        counts = _counts(whole(input), minlength)
+        if counts is not None:
+            return like_index(counts, input, copy=False)
     least, most = (int(input.min()), int(input.max())) if input.numel() else (0, -1)
     if least < 0:
         raise OnefoldRuntimeError(f"bincount: numbers must not be negative, but one is {least}")
@@ -60,6 +64,16 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     index = input.long()
     none = zeros(max(most + 1, minlength), dtype=weights.dtype, **replicated_like(weights))
     return scatter_add(none, 0, index, weights)
+
+
+def _counts(values: torch.Tensor, minlength: int) -> torch.Tensor | None:
+    """torch's bincount on the host; None elsewhere, and for values that it refuses."""
+    if values.device.type != "cpu":
+        return None
+    try:
+        return torch.bincount(values, minlength=minlength)
+    except RuntimeError:
+        return None
 
 
 @register_function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Unpack
 
 import torch
@@ -42,23 +42,42 @@ def run(row: Row, tensors: list[Tensor], arguments: Arguments) -> tuple[Tensor, 
     return _op(row, count).call(tensors, arguments)
 
 
+def _bound(row: Row, *args: object, **kwargs: object) -> inspect.BoundArguments:
+    try:
+        return row.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OnefoldTypeError(f"{row.name}(): {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _places(
+    row: Row, count: int, names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...], int | None]:
+    """Where the arguments of a call stand: the positional ones, those by name, and `out`.
+
+    A call has `count` arguments by position and then these names, in this order.
+    """
+    found = _bound(row, *range(count), **{name: count + i for i, name in enumerate(names)})
+    out = found.arguments.pop("out", None)
+    return found.args, tuple(found.kwargs.items()), out
+
+
 def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
     """The public function; `result` is the type that it returns, if it has several outputs."""
-    name, signature = row.name, row.signature
+    name = row.name
 
     def call(*args: object, **kwargs: object) -> object:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise OnefoldTypeError(f"{name}(): {error}") from None
-        out = bound.arguments.pop("out", None)
         reduction = "none"
         if row.reduced:
-            reduction = _reduction(bound.arguments)
-            bound = signature.bind(**bound.arguments, reduction="none")
+            arguments = _bound(row, *args, **kwargs).arguments
+            reduction = _reduction(arguments)
+            args, kwargs = (), {**arguments, "reduction": "none"}
+        given = (*args, *kwargs.values())
+        places, names, out_place = _places(row, len(args), tuple(kwargs))
+        out = None if out_place is None else given[out_place]
         tensors: list[Tensor] = []
-        positional = tuple([slots_for(value, tensors) for value in bound.args])
-        named = tuple([(key, slots_for(value, tensors)) for key, value in bound.kwargs.items()])
+        positional = tuple([slots_for(given[place], tensors) for place in places])
+        named = tuple([(key, slots_for(given[place], tensors)) for key, place in names])
         if not tensors:
             raise OnefoldTypeError(f"{name}() needs a Tensor, but got {args!r}")
         made = run(row, tensors, Arguments(positional, named))

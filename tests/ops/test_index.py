@@ -270,7 +270,8 @@ class _Count(TorchDispatchMode):
     [
         ("x[i, j]", 0), ("x[:, i]", 0), ("x[k, :, j]", 0), ("x[m]", 4), ("x[:, n]", 3),
         ("x[[0, 2]]", 0), ("x[:, [-1]]", 0), ("x[[1, 0], [2, -3]]", 0),
-        ("x.scatter(0, i[:, None, None], 1.0)", 0), ("x.index_put((i, j), x[0, :2])", 2),
+        ("x.scatter(0, i[:, None, None], 1.0)", 0), ("t.bincount(i, minlength=4)", 0),
+        ("t.nn.functional.one_hot(i, 4)", 0), ("x.index_put((i, j), x[0, :2])", 2),
     ],
 )  # fmt: skip
 def test_an_index_runs_the_ops_that_torch_runs(expression, more):
@@ -279,7 +280,7 @@ def test_an_index_runs_the_ops_that_torch_runs(expression, more):
     for t, x in ((torch, value), (flow, flow.tensor(value))):
         i, j, k = t.tensor([3, 1]), t.tensor([0, 2]), t.tensor([[1], [4]])
         m = x[:, :, 0] % 2 == 0
-        names = {"x": x, "i": i, "j": j, "k": k, "m": m, "n": m[0]}
+        names = {"t": t, "x": x, "i": i, "j": j, "k": k, "m": m, "n": m[0]}
         eval(expression, names)  # the first call makes plans
         with _Count() as ops:
             y = eval(expression, names)

@@ -1,5 +1,6 @@
 """Arguments at the edge of what ops take: the value is torch's, or both are errors."""
 
+import inspect
 import itertools
 from math import prod
 
@@ -205,3 +206,20 @@ def test_value_scales_in_the_dtype_of_the_result(name, by):
                 lambda *given: getattr(flow, name)(*given, value=by),
                 *tensors,
             )
+
+
+def test_the_form_of_a_call_is_bound_once(monkeypatch):
+    def calls():
+        edges = flow.tensor([1.0, 2.0, 3.0])
+        places = flow.searchsorted(edges, edges, right=True)
+        spread = flow.linalg.matrix_norm(flow.outer(edges, edges), "nuc", dim=(1, 0))
+        losses = flow.nn.functional.gaussian_nll_loss(edges, edges + 1, var=edges)
+        return places.tolist(), round(spread.item(), 4), round(losses.item(), 4)
+
+    first = calls()
+    monkeypatch.setattr(inspect.Signature, "bind", None)
+    assert calls() == first
+    monkeypatch.undo()
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"searchsorted\(\): got an unexpected .*'side_'"):
+            flow.searchsorted(flow.ones(3), flow.ones(3), side_="left")
