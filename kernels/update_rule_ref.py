@@ -14,7 +14,8 @@ from typing import TypedDict, Unpack
 
 import torch
 
-from .guarded_update import putting, wide
+from .guarded_update import wide
+from .update_pieces import Piece, pieces
 
 Rule = Callable[..., tuple[torch.Tensor | None, ...]]
 Numbers = Mapping[str, float | torch.Tensor]  # flags among them are bool
@@ -73,7 +74,11 @@ def writes_by_rule(
     copies: Sequence[torch.Tensor] | None = None,
     memory: torch.Tensor | None = None,
 ) -> list[Callable[[], list[Callable[[], object]]]]:
-    """For each parameter what computes its update, and gives the functions that write it."""
+    """What computes the updates, some elements at a time, and gives the functions that write them.
+
+    On the CPU they are as many as fit into the cache: of many small parameters, or of a part of a
+    large one.
+    """
     like = params[0]
     worked = torch.promote_types(like.dtype, torch.float32)
     narrow, dtype = worked is not like.dtype, worked.to_real()
@@ -90,7 +95,8 @@ def writes_by_rule(
             given[name] = x if isinstance(x, bool) or dtype is torch.float64 else c_float(x).value
     rates = None if (lr := per_tensor(numbers)) is None else lr.to(like.device, dtype)
 
-    def write(index: int, *row: torch.Tensor | None) -> list[Callable[[], object]]:
+    def write(piece: Piece) -> list[Callable[[], object]]:
+        row = [piece.joined(column) for column in range(len(columns) - 1)]
         p, g, *kept = [x if x is None or not narrow else wide(x) for x in row]
         assert p is not None and g is not None
         if scale is not None:
@@ -99,21 +105,22 @@ def writes_by_rule(
             g = -g
         if decay is not None:
             g = g + decay * p
-        own = given if rates is None else {**given, "lr": rates[index]}
+        own = given if rates is None else {**given, "lr": rates[piece.index]}
         found = rule(p, g, *kept, **own)
-        targets = [(row[0], found[0]), *zip(row[2:], found[1:], strict=True)]
-        if copies is not None and found[0] is not None:
-            targets.append((copies[index], found[0].to(params[index].dtype)))
+        new = found[0]
+        values = [new, None, *found[1:], None if new is None else new.to(like.dtype)]
         return [
-            putting(target, value, found_inf)
-            for target, value in targets
-            if target is not None and value is not None
+            change
+            for column, value in zip(range(len(columns)), values, strict=True)
+            if value is not None
+            for change in piece.putting(column, value, found_inf)
         ]
 
     nothing = [None] * len(params)
-    columns = [states.get(name, nothing) for name in states_of(rule)]
-    rows = enumerate(zip(params, grads, *columns, strict=True))
-    return [partial(write, index, *row) for index, row in rows]
+    kept = [states.get(name, nothing) for name in states_of(rule)]
+    columns = [params, grads, *kept, nothing if copies is None else copies]
+    rows = [*zip(*columns, strict=True)]
+    return [partial(write, piece) for piece in pieces(rows, rates is None)]
 
 
 def per_tensor(numbers: Numbers) -> torch.Tensor | None:
