@@ -59,7 +59,7 @@ def pieces(rows: Sequence[Row], joins: bool) -> Iterator[Piece]:
         if flat is None:
             yield Piece(index, [row])
             continue
-        size = flat[0].numel()
+        size = 0 if flat[0] is None else flat[0].numel()
         if size > most or not joins:
             for start in range(0, size, most):
                 part = [None if x is None else x[start : start + most] for x in flat]

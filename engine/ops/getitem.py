@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import torch
 
@@ -46,8 +45,9 @@ def getitem(self: Tensor, index: object) -> Tensor:
         return _with_new_dims(self if whole else slice_by(self, entries), new)
     if isinstance(index, Tensor) and index.dtype is torch.int64 and index.ndim and self.ndim:
         return take_rows(self, (index,))
-    if _is_flat_mask(self, index):
-        return take_rows(*_flattened(self, index))
+    masked = _by_mask(self, index)
+    if masked is not None:
+        return take_rows(*masked)
     lookups = lookups_of(self, index)
     if lookups is not None:
         return take_rows(self, lookups)
@@ -55,18 +55,15 @@ def getitem(self: Tensor, index: object) -> Tensor:
     return _look_up(_with_new_dims(slice_by(self, tuple(found.entries)), found.new), found)
 
 
-def _is_flat_mask(x: Tensor, index: object) -> TypeGuard[Tensor]:
-    """Whether an index is a mask of the first dims of a local tensor, two at least."""
+def _by_mask(x: Tensor, index: object) -> tuple[Tensor, tuple[Tensor]] | None:
+    """For a mask of the first dims of a local tensor, two at least: these as one, and its index."""
     if not isinstance(index, Tensor) or index.meta.dtype is not torch.bool or x.is_global:
-        return False
+        return None
     mask = index.meta.shape
-    return len(mask) > 1 and mask == x.meta.shape[: len(mask)]
-
-
-def _flattened(x: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor]]:
-    """`x` with the dims of a mask as one, and the index of where the mask is true."""
-    rows = true_places(mask)
-    return reshape(x, (mask.numel(), *x.shape[mask.ndim :])), (rows,)
+    if len(mask) < 2 or mask != x.meta.shape[: len(mask)]:
+        return None
+    rows = true_places(index)
+    return reshape(x, (index.numel(), *x.shape[len(mask) :])), (rows,)
 
 
 def _with_new_dims(y: Tensor, places: Sequence[int]) -> Tensor:
@@ -116,8 +113,9 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
     masked = _set_masked(self, index, value)
     if masked is not None:
         return masked
-    if _is_flat_mask(self, index):
-        return reshape(put_rows(*_flattened(self, index), value), self.shape)
+    flat = _by_mask(self, index)
+    if flat is not None:
+        return reshape(put_rows(*flat, value), self.shape)
     lookups = lookups_of(self, index)
     if lookups is not None:
         return put_rows(self, lookups, value)
