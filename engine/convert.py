@@ -245,7 +245,9 @@ def local_to_global(
         raise
     if interpreter.capturing():
         raise OnefoldRuntimeError(
-            "a local tensor cannot become global while a graph is captured; convert it before"
+            f"a local tensor cannot become global while a graph is captured, but {self.meta!r} "
+            f"should at {user_line()}. Make it global at once, as in arange(n, device=x.device) or "
+            "zeros(n, placement=x.placement, sbp=flow.sbp.broadcast), or convert it outside build()"
         )
     joined = parts(self, to_placement, nd_sbp, check_meta)
     shape = joined_shape(joined.shapes, to_placement, nd_sbp)

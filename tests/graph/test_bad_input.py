@@ -114,6 +114,17 @@ def test_results_whose_size_depends_on_values(name, world):
     refused(Graph(function), OnefoldRuntimeError, rf"when the graph runs\. .*{text}.*{HERE}", x())
 
 
+def test_a_constant_made_local_beside_global_inputs(world):
+    def build(m, x):
+        return x * flow.arange(3.0).to(device=x.device)
+
+    given = x(placement=PAIR, sbp=B)
+    text = rf"float32\[3\] on cpu should at {HERE}.*arange\(n, device=x\.device\)"
+    refused(Graph(build), OnefoldRuntimeError, text, given)
+    found = Graph(lambda m, x: x * flow.arange(3.0, device=x.device))(given)
+    assert found.tolist() == build(None, given).tolist()
+
+
 def test_the_count_that_bincount_suggests(world):
     index = flow.tensor([0, 2, 2])
     counted = Graph(lambda m, x: flow.zeros(4).index_add_(0, x, flow.ones(3)))(index)
