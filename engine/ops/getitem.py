@@ -25,7 +25,7 @@ from .index_parsing import (
     replicated_tensor,
     true_places,
 )
-from .slicing import read_slice, set_slice, slice_by, sliced_shape
+from .slicing import any_cut, read_slice, set_slice, slice_by, sliced_shape
 from .view import at_least, reshape
 from .where import where
 
@@ -48,9 +48,10 @@ def getitem(self: Tensor, index: object) -> Tensor:
     masked = _by_mask(self, index)
     if masked is not None:
         return take_rows(*masked)
-    lookups = lookups_of(self, index)
-    if lookups is not None:
-        return take_rows(self, lookups)
+    plain = lookups_of(self, index)
+    if plain is not None:
+        entries, lookups = plain
+        return take_rows(slice_by(self, entries) if any_cut(entries) else self, lookups)
     found = Reader(self, read_items(self, index))
     return _look_up(_with_new_dims(slice_by(self, tuple(found.entries)), found.new), found)
 
@@ -116,9 +117,12 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
     flat = _by_mask(self, index)
     if flat is not None:
         return reshape(put_rows(*flat, value), self.shape)
-    lookups = lookups_of(self, index)
-    if lookups is not None:
-        return put_rows(self, lookups, value)
+    plain = lookups_of(self, index)
+    if plain is not None:
+        entries, lookups = plain
+        if not any_cut(entries):
+            return put_rows(self, lookups, value)
+        return set_slice(self, put_rows(slice_by(self, entries), lookups, value), entries)
     found = Reader(self, read_items(self, index))
     entries = tuple(found.entries)
     if not found.lookups and not found.scalars:

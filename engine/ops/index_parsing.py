@@ -28,8 +28,6 @@ from .view import reshape
 
 MASKS = (torch.bool, torch.uint8)
 
-_ALL = slice(None)
-
 # What an index consists of, but for ..., once lists and arrays are tensors.
 Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
@@ -224,17 +222,19 @@ class Reader:
         return tuple(1 if place in self.new else next(sliced) for place in range(self.place))
 
 
-def lookups_of(x: Tensor, index: object) -> tuple[Tensor | None, ...] | None:
-    """Index tensors by dim for an index of nothing but those, lists of ints, 1-d masks and `:`.
+def lookups_of(x: Tensor, index: object) -> tuple[Entries, tuple[Tensor | None, ...]] | None:
+    """What an index slices, and the index tensors by dim of the slice.
 
-    That is the common case; None for other indices, and for those whose error is raised elsewhere.
+    That is for an index of slices, ints, index tensors, lists of ints and 1-d masks, the common
+    case; None for other indices, and for those whose error is raised elsewhere.
     """
     items = index if type(index) is tuple else (index,)
     shape = x.meta.shape
     if len(items) > len(shape):
         return None
+    entries: list[Entry] = [None] * len(shape)
     found: list[Tensor | None] = []
-    for item, size in zip(items, shape, strict=False):
+    for dim, (item, size) in enumerate(zip(items, shape, strict=False)):
         if isinstance(item, Tensor):
             meta = item.meta
             if meta.dtype is torch.bool and tuple(meta.shape) == (size,):
@@ -242,8 +242,11 @@ def lookups_of(x: Tensor, index: object) -> tuple[Tensor | None, ...] | None:
             elif meta.dtype is not torch.int64 or not meta.shape:
                 return None
             found.append(item)
-        elif type(item) is slice and item == _ALL:
+        elif type(item) is slice:
+            entries[dim] = read_slice(item, size)
             found.append(None)
+        elif type(item) is int:
+            entries[dim] = read_int(item, size, dim)
         elif type(item) is list and item and all(type(row) is int for row in item):
             rows = [row + size if -size <= row < 0 else row for row in item]
             found.append(like_index(torch.tensor(rows), x, copy=False))
@@ -251,7 +254,7 @@ def lookups_of(x: Tensor, index: object) -> tuple[Tensor | None, ...] | None:
             return None
     while found and found[-1] is None:
         found.pop()
-    return tuple(found) or None
+    return (tuple(entries), tuple(found)) if found else None
 
 
 def _width(item: Item | EllipsisType) -> int:
@@ -277,7 +280,7 @@ def _item(x: Tensor, item: object) -> Item | EllipsisType:
         if values.ndim == 0 and values.dtype not in MASKS:
             return int(values)
         return like_index(values, x)
-    if item is None or item is Ellipsis or isinstance(item, (bool, slice, Tensor, np.bool_)):
+    if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor, np.bool_)):
         return item
     if not isinstance(item, SupportsIndex):
         raise OnefoldTypeError(

@@ -199,9 +199,14 @@ set_slice = with_optional(SetSlice())
 
 def slice_by(x: Tensor, entries: Entries) -> Tensor:
     """The part of a tensor that `Entries` describe; a new tensor also where that is all of it."""
-    if any(entry is not None for entry in entries):
+    if any_cut(entries):
         return _slice(x, entries)
     return view(x, x.shape)
+
+
+def any_cut(entries: Entries) -> bool:
+    """Whether a dim is not taken whole."""
+    return entries.count(None) != len(entries)
 
 
 def one_dim(ndim: int, dim: int, entry: Entry) -> Entries:

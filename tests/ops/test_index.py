@@ -270,6 +270,7 @@ class _Count(TorchDispatchMode):
     [
         ("x[i, j]", 0), ("x[:, i]", 0), ("x[k, :, j]", 0), ("x[m]", 4), ("x[:, n]", 3),
         ("x[[0, 2]]", 0), ("x[:, [-1]]", 0), ("x[[1, 0], [2, -3]]", 0),
+        ("x[i, 1]", 0), ("x[0, j]", 0), ("x[i, :, 1:]", 0), ("x[1:, j]", 0),
         ("x.scatter(0, i[:, None, None], 1.0)", 0), ("t.bincount(i, minlength=4)", 0),
         ("t.nn.functional.one_hot(i, 4)", 0), ("x.index_put((i, j), x[0, :2])", 2),
     ],
@@ -295,8 +296,8 @@ def test_an_index_runs_the_ops_that_torch_runs(expression, more):
     "index",
     [
         "i, j", "slice(None), i", "k, slice(None), j", "m", "slice(None), m[0]", "m[:, 0]",
-        "[0, 2]", "slice(None), [-1, 1]", "[1, 0], [2, -3]", "i, -1", "n, n", "x > 30",
-        "k.int(), j",
+        "[0, 2]", "slice(None), [-1, 1]", "[1, 0], [2, -3]", "i, -1", "0, j", "n, n",
+        "i, slice(1, 3)", "x > 30", "k.int(), j",
     ],
 )  # fmt: skip
 def test_gradients_of_what_is_indexed_are_those_of_torch(index, layout):
