@@ -71,7 +71,7 @@ try:
         no_grad,
         set_grad_enabled,
     )
-    from .engine.names import names as _names
+    from .engine.names import find_torch_form as _find_torch_form
     from .engine.ops import PUBLIC as _PUBLIC, signal as signal
     from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
     from .engine.placement import Placement
@@ -145,7 +145,7 @@ are_deterministic_algorithms_enabled = _torch.are_deterministic_algorithms_enabl
 is_deterministic_algorithms_warn_only_enabled = _torch.is_deterministic_algorithms_warn_only_enabled
 
 # Every op under its name.
-globals().update(_public_functions(__name__, {name: getattr(_names, name) for name in _PUBLIC}))
+globals().update(_public_functions(__name__, {name: _find_torch_form(name) for name in _PUBLIC}))
 globals().update(_CPU_TENSORS)
 globals().update(_PRIVATE)
 _others = (

@@ -115,7 +115,7 @@ def calls() -> Calls:
         "cat": (lambda: flow.cat((x, y), 0), lambda: torch.cat((one, one), 0)),
         "transpose": (lambda: flow.transpose(x, 0, 1), lambda: torch.transpose(square, 0, 1)),
         "copy of a transpose": (lambda: flow.clone(turned), lambda: torch.clone(square)),
-        "embedding": (lambda: flow.embedding(index, x), lambda: F.embedding(zero, square)),
+        "embedding": (lambda: flow.embedding(x, index), lambda: F.embedding(zero, square)),
         "cross_entropy": (
             lambda: flow.nn.functional.cross_entropy(x, index),
             lambda: F.cross_entropy(square, zero),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..engine.argument_errors import with_argument_errors
-from ..engine.names import find_name
+from ..engine.names import find_torch_form
 from ..errors import OnefoldAttributeError
 
 _IN_TORCH = (torch, torch.Tensor, torch.nn.functional)
@@ -54,7 +54,7 @@ class OpNamespace:
         if custom is not None:
             return _custom(f"{self.__name__}.{name}", custom)
         in_torch = self.__name__ == "aten" and any(hasattr(place, name) for place in _IN_TORCH)
-        function = find_name(name) if in_torch else None
+        function = find_torch_form(name) if in_torch else None
         if function is None:
             known = [key for key in custom_ops if key.startswith(f"{self.__name__}::")]
             hint = (

@@ -36,6 +36,26 @@ def register_function(function: F) -> F:
     return register_name(function.__name__, function)
 
 
+# Functions whose arguments in `torch` are others than in torch.nn.functional, as `torch` has them.
+_torch_forms: dict[str, Function] = {}
+
+
+def register_torch_form(function: F) -> F:
+    """Register the form of a function with the arguments of `torch`'s function (a decorator)."""
+    _torch_forms[function.__name__] = function
+    return function
+
+
+def torch_forms() -> dict[str, Function]:
+    """The registered forms by name."""
+    return dict(_torch_forms)
+
+
+def find_torch_form(name: str) -> Function | None:
+    """The function with the arguments of `torch.<name>`, or None."""
+    return _torch_forms.get(name) or find_name(name)
+
+
 def register_as(name: str, function: F, doc: str) -> F:
     """Register a generated function, which gets this name and documentation."""
     function.__name__ = function.__qualname__ = name

@@ -18,7 +18,7 @@ from .argument_errors import checks_own_arguments, handle_error, with_argument_e
 from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
-from .names import Function, Names, find_name, names
+from .names import Function, Names, find_name, find_torch_form, names
 from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import NdSbp
@@ -375,7 +375,9 @@ class Tensor(TensorAttributes):
         name = getattr(func, "__name__", "")
         # torch.linalg.inv calls itself linalg_inv, and the function behind threshold _threshold.
         known = (name, name.removeprefix("_"), name.replace("_", ".", 1))
-        ours = next(filter(None, map(find_name, known)), None)
+        # Some functions of torch and of torch.nn.functional have the same name only.
+        find = find_torch_form if func is getattr(torch, name, None) else find_name
+        ours = next(filter(None, map(find, known)), None)
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "

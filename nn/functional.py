@@ -9,7 +9,7 @@ from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users n
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.argument_errors import public_functions
-from ..engine.names import all_names
+from ..engine.names import all_names, torch_forms
 from ..graph.unsupported import missing_attribute
 from .functional_extras import EXTRAS
 from .linear_cross_entropy_loss import linear_cross_entropy
@@ -29,7 +29,7 @@ _OPS = {
 }
 OWN = {name: like_torchs(name, op) for name, op in _OPS.items() if name not in RENAMED}
 # Those that are not the functions of this name of `flow`.
-OWN = {name: made for name, made in OWN.items() if made is not _OPS[name]}
+OWN = {name: made for name, made in OWN.items() if made is not _OPS[name] or name in torch_forms()}
 OWN |= EXTRAS | {"linear_cross_entropy": linear_cross_entropy}
 FUNCTIONS = frozenset({*_OPS, *OWN})
 

@@ -12,15 +12,9 @@ from ..engine.ops.cross_entropy import cross_entropy
 from ..engine.ops.grouped import grouped_rows, grouped_sums
 from ..engine.ops.interpolate import interpolate
 from ..engine.ops.like import rand_like, zeros_like
-from ..engine.ops.torch_rows import FUNCTIONS
 from ..engine.ops.where import where
 from ..engine.tensor import Tensor
 from ..errors import ShapeError, warn
-
-
-def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """`celu` in place."""
-    return assign_result(input, "celu", alpha)
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -43,23 +37,6 @@ def relu_(input: Tensor) -> Tensor:
     return assign_result(input, "relu")
 
 
-def rrelu_(
-    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
-) -> Tensor:
-    """`rrelu` in place."""
-    return assign_result(input, "rrelu", lower, upper, training)
-
-
-def selu_(input: Tensor) -> Tensor:
-    """`selu` in place."""
-    return assign_result(input, "selu")
-
-
-def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    """`threshold` in place."""
-    return assign_result(input, "threshold", threshold, value)
-
-
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
@@ -77,12 +54,6 @@ def gumbel_softmax(
         return soft
     one_hot = zeros_like(soft.detach()).scatter(dim, soft.detach().argmax(dim, True), 1.0)
     return one_hot - soft.detach() + soft
-
-
-def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """`channel_shuffle`, by the name of torch's kernel."""
-    y: Tensor = FUNCTIONS["channel_shuffle"](input, groups)
-    return y
 
 
 def _interpolated(
@@ -209,8 +180,8 @@ def ctc_greedy_decoder(
 EXTRAS = {
     each.__name__: each
     for each in (
-        celu_, elu_, hardtanh_, leaky_relu_, relu_, rrelu_, selu_, threshold_, gumbel_softmax,
-        native_channel_shuffle, upsample, upsample_nearest, upsample_bilinear, grouped_mm, depend,
+        elu_, hardtanh_, leaky_relu_, relu_, gumbel_softmax,
+        upsample, upsample_nearest, upsample_bilinear, grouped_mm, depend,
         sparse_softmax_cross_entropy, ctc_greedy_decoder,
     )
 }  # fmt: skip

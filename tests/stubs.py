@@ -23,7 +23,7 @@ from onefold.engine import dispatcher
 from onefold.engine.argument_types import Number
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
-from onefold.engine.names import all_names
+from onefold.engine.names import all_names, torch_forms
 from onefold.engine.ops import PUBLIC, creation, torch_results
 from onefold.engine.ops.namespaces import namespace
 from onefold.engine.ops.pointwise import Elementwise
@@ -35,7 +35,7 @@ from onefold.engine.tensor import Tensor
 from onefold.nn import functional, table_layers
 
 HEADER = '"""{}\n\nWritten by `make stubs`; do not edit.\n"""\n'
-NAMES = all_names()
+NAMES = all_names() | torch_forms()
 
 # Where the names in stub_types.py come from; classes in annotations are added as they are met.
 SOURCES = {

@@ -71,10 +71,8 @@ def layer_functions():
 
 
 def of_functions():
-    layers = layer_functions()
     named = {name: getattr(flow, name) for name in PUBLIC if name in functions()}
-    named = {name: function for name, function in named.items() if name not in layers}
-    assert len(named) > 450
+    assert len(named) > 500
     return differences(named, functions(), 0)
 
 
@@ -104,6 +102,23 @@ def test_parameters_are_torchs(find):
 def test_no_exception_is_stale():
     found = of_functions() | of_layers() | of_methods()
     assert [name for name in DIFFERENT if name not in found] == []
+
+
+def of_two_places():
+    """The names of functions that torch has both in `torch` and in torch.nn.functional."""
+    return sorted(name for name in functions() if hasattr(torch.nn.functional, name))
+
+
+@pytest.mark.parametrize("name", of_two_places())
+def test_what_is_in_two_places_takes_what_torch_takes_there(name):
+    ours = parameters(getattr(flow, name), 0)
+    places = [each.name for each in ours if each.kind is not each.KEYWORD_ONLY]
+    if {"args", "layout"} & set(places):  # everything is handed on
+        return
+    theirs = [list(form.by_place) for form in functions()[name]]
+    # One function does the work of two where torch has one for the indices of maxima.
+    left_out = {*ELSEWHERE, "return_indices"} - set(max(theirs, key=len))
+    assert [place for place in places if place not in left_out] == max(theirs, key=len)
 
 
 # Functions that are an error, or that take everything by place.

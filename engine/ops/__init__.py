@@ -48,7 +48,7 @@ for _name in all_names():
 # Names that are only tensor methods, or that tensor methods and ops reach each other by.
 NOT_PUBLIC = UNSUPPORTED | frozenset(
     """
-    _dirichlet_grad _standard_gamma_grad to_sparse to_sparse_coo
+    _dirichlet_grad _embedding_bag _standard_gamma_grad to_sparse to_sparse_coo
     add_ assign_result backward batch_hermitian batch_norm_train bernoulli_ bfloat16 bool box byte
     cauchy_ cdouble cfloat chalf char check_meta_consistency contiguous copy_ cpu cuda data
     data_ptr deep_copy describe differs double equals expand_as fill_diagonal_ float geometric_

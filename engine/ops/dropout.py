@@ -23,6 +23,7 @@ from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, sub
+from .cast import cast
 from .like import ones_like
 from .slicing import select
 from .view import view
@@ -272,3 +273,22 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False)
     if input.ndim < 2:
         raise OnefoldRuntimeError("Feature dropout requires at least 2 dimensions in the input")
     return mul(input, 0.0) if p == 1.0 else to_limit(input, _channels_kept(input, 2, p), p)
+
+
+@register_function
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`dropout` of whole channels of (N, C, ...)."""
+    off = is_off(p, train)
+    if input.ndim < 2:
+        raise OnefoldRuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return input if off else mul(input, _channels_kept(input, 2, p))
+
+
+@register_function
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(`dropout`, a bool mask of what is kept); `train=None` drops, as True does."""
+    ones = ones_like(frozen(input))
+    if is_off(p, train is not False):
+        return mul(input, 1.0), cast(ones, torch.bool)
+    kept = dropout_by(ones, next_draw(p))
+    return mul(input, kept), cast(kept, torch.bool)

@@ -190,6 +190,35 @@ def _embedding_bag(
     return torch.nn.functional.embedding_bag(input, weight, offsets, *how, *rest, **named)
 
 
+def _embedding_bag_parts(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Torch leaves out parts where its kernel for a mode does not need them."""
+    y, bag, size, most = torch.embedding_bag(
+        weight, indices, offsets, scale_grad_by_freq, mode, False, per_sample_weights,
+        include_last_offset, padding_idx,
+    )  # fmt: skip
+    if indices.is_meta:
+        size = size[: len(y)]
+        return y, torch.empty_like(indices), size, most if most.ndim == 2 else size
+    if mode == 0:
+        place = torch.arange(len(indices), dtype=indices.dtype, device=indices.device)
+        bag = torch.searchsorted(offsets, place, right=True).sub(1).clamp(max=len(y) - 1)
+        counted = torch.ones_like(indices)
+        if padding_idx is not None:
+            counted = (indices != padding_idx % len(weight)).to(indices.dtype)
+        size = torch.zeros_like(offsets[: len(y)]).index_add(0, bag, counted)
+    return y, bag.to(indices.dtype), size, most if most.ndim == 2 else size
+
+
 def _ihfft(*args: Any, **named: Any) -> torch.Tensor:
     """Torch defers the conjugate that it ends with."""
     deferred: torch.Tensor = torch.fft.ihfft(*args, **named)
@@ -253,6 +282,7 @@ def _view_as_complex(input: torch.Tensor) -> torch.Tensor:
 
 # What runs on shards in place of torch's function. Torch references have Triton kernels.
 _LOCAL: dict[str, LocalFunction] = {
+    "_embedding_bag": _embedding_bag_parts,
     "_dirichlet_grad": _dirichlet_grad,
     "_standard_gamma_grad": _gamma_grad,
     "bucketize": search_ref.bucketize,
@@ -261,6 +291,7 @@ _LOCAL: dict[str, LocalFunction] = {
     "fft.ihfft": _ihfft,
     "multi_margin_loss": partial(_margin_loss, torch.nn.functional.multi_margin_loss, 0),
     "multilabel_margin_loss": partial(_margin_loss, torch.nn.functional.multilabel_margin_loss, 1),
+    "native_channel_shuffle": torch.channel_shuffle,  # which has a gradient on the CPU, too
     "searchsorted": search_ref.searchsorted,
     "view_as_complex": _view_as_complex,
 }

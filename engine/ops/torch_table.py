@@ -204,12 +204,16 @@ native_layer_norm(input, normalized_shape, weight, bias, eps) -> out, mean, rstd
 affine_grid(theta, size, align_corners=None): none
 bilinear(input1, input2, weight, bias=None): bilinear
 channel_shuffle(input, groups): lead 1 linear
+native_channel_shuffle(input, groups): lead 1 linear
 conv_tbc(input, weight, bias, pad=0): none
 ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
     zero_infinity=False): none
 embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False,
     mode="mean", sparse=False, per_sample_weights=None, include_last_offset=False,
     padding_idx=None): none
+_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx=None) -> output, offset2bag,
+    bag_size, max_indices: none
 fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None,
     return_indices=False, _random_samples=None) -> output, indices: but 2 1
 fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None,

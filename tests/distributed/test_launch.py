@@ -122,7 +122,7 @@ import onefold as flow
 
 place = flow.placement("cpu", [0, 1])
 ids = flow.tensor([1, 9 * flow.env.get_rank()]).to_global(place, flow.sbp.split(0))
-rows = flow.embedding(ids, flow.ones(8, 3, placement=place, sbp=flow.sbp.broadcast))
+rows = flow.nn.functional.embedding(ids, flow.ones(8, 3, placement=place, sbp=flow.sbp.broadcast))
 print(rows.sum().item())
 """
 

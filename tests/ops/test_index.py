@@ -99,11 +99,11 @@ def test_layouts_of_slices():
 def test_layouts_of_embedding():
     weight = flow.randn(7, 4, placement=P2, sbp=S0)
     index = flow.tensor([[0, 6, 3]], placement=P2, sbp=B)
-    rows = flow.embedding(index, weight)
+    rows = flow.nn.functional.embedding(index, weight)
     assert rows.sbp == (PARTIAL,)
-    assert flow.embedding(index, weight.to_global(sbp=S1)).sbp == (flow.sbp.split(2),)
+    assert flow.nn.functional.embedding(index, weight.to_global(sbp=S1)).sbp == (flow.sbp.split(2),)
     weight.requires_grad_()
-    flow.embedding(index, weight).sum().backward()
+    flow.nn.functional.embedding(index, weight).sum().backward()
     assert weight.grad.numpy().sum(1).tolist() == [4.0, 0.0, 0.0, 4.0, 0.0, 0.0, 4.0]
 
 
@@ -113,7 +113,7 @@ def test_an_index_without_a_row_is_named(layout, value):
     weight = make(torch.ones(7, 4), layout)
     index = make(torch.tensor([0, value]), layout and (layout[0], B))
     with pytest.raises(IndexError, match=rf"{value}.*7 rows"):
-        flow.embedding(index, weight)
+        flow.nn.functional.embedding(index, weight)
 
 
 @pytest.mark.parametrize("layout", [None, (P2, S0), (P3, S0)])
@@ -183,8 +183,8 @@ def test_gradients_add_in_a_fixed_order():
         (RuntimeError, lambda x: flow.scatter(x, 0, flow.tensor([[0]]), flow.ones(1, 1).double())),
         (RuntimeError, lambda x: flow.scatter(x, 1, flow.zeros(7, 1).long(), 1.0)),
         (RuntimeError, lambda x: flow.index_add(x, 0, flow.tensor([0]), flow.ones(2, 4))),
-        (ValueError, lambda x: flow.embedding(flow.tensor([0]), x, max_norm=1.0)),
-        (ValueError, lambda x: flow.embedding(flow.tensor([0]), x, padding_idx=6)),
+        (ValueError, lambda x: flow.nn.functional.embedding(flow.tensor([0]), x, max_norm=1.0)),
+        (ValueError, lambda x: flow.nn.functional.embedding(flow.tensor([0]), x, padding_idx=6)),
         (RuntimeError, lambda x: flow.one_hot(flow.tensor([4]), 3)),
         (RuntimeError, lambda x: flow.topk(x, 5)),
     ],

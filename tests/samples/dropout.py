@@ -34,6 +34,10 @@ def channels(x: torch.Tensor, p: float, batched: bool = True) -> torch.Tensor:
     return x * mask(tuple(shape), p, x.dtype).view(*shape, *[1] * (x.ndim - lead))
 
 
+def with_mask(x: torch.Tensor, p: float, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return elements(x, p), mask(tuple(x.shape), p, x.dtype) > 0
+
+
 def alpha(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     low = -1.0507009873554804 * 1.6732632423543772
     a = ((1 - p) * (1 + p * low**2)) ** -0.5
@@ -55,5 +59,7 @@ SAMPLES = [
     of("dropout1d", channels, T(6, 4, 3), 0.4),
     of("dropout2d", channels, T(5, 3, 2, 2), 0.4),
     of("dropout3d", lambda x, p: channels(x, p, False), T(6, 2, 3, 2), 0.4),
+    of("feature_dropout", lambda x, p, train: channels(x, p), T(5, 3, 2, 2), 0.4, True),
+    of("native_dropout", with_mask, T(6, 4), 0.4, True),
     of("alpha_dropout", alpha, T(6, 4), 0.4, training=True),
 ]

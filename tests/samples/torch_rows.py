@@ -14,6 +14,9 @@ GRIDS_TWICE = differentiates(
     lambda x, grid: torch.grid_sampler(x, grid, 0, 0, False), (1, 1, 2, 2), (1, 2, 2, 2), twice=True
 )
 
+BAGS = torch.tensor([1, 2, 0, 5, 4, 3])
+
+
 SAMPLES = [
     Sample("det", (T(3, 4, 4),)),
     Sample("slogdet", (T(3, 4, 4),)),
@@ -25,6 +28,9 @@ SAMPLES = [
            torch=functional.affine_grid),
     Sample("native_group_norm", (T(2, 4, 3), T(4), T(4), 2, 4, 3, 2, 1e-5),
            torch=torch.native_group_norm),
+    Sample("native_channel_shuffle", (T(3, 4, 2), 2), torch=torch.channel_shuffle),
+    Sample("_embedding_bag", (T(6, 4), BAGS, torch.tensor([0, 2, 2, 4]), False, 1),
+           torch=torch.embedding_bag, grad=False),
     Sample("conv_tbc", (T(6, 3, 4), T(2, 4, 5), T(5)), torch=torch.conv_tbc),
     Sample("fractional_max_pool2d", (PLANES, 2, 3),
            {"_random_samples": T(4, 3, 2, low=0.1, high=0.9)}, grad=False,
