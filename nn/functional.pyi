@@ -24,8 +24,8 @@ from ..engine.ops.functions import (
     avg_pool1d as avg_pool1d,
     avg_pool2d as avg_pool2d,
     avg_pool3d as avg_pool3d,
-    batch_norm as batch_norm,
     bilinear as bilinear,
+    celu_ as celu_,
     channel_shuffle as channel_shuffle,
     conv1d as conv1d,
     conv2d as conv2d,
@@ -34,11 +34,7 @@ from ..engine.ops.functions import (
     conv_transpose1d as conv_transpose1d,
     conv_transpose2d as conv_transpose2d,
     conv_transpose3d as conv_transpose3d,
-    cosine_embedding_loss as cosine_embedding_loss,
     cosine_similarity as cosine_similarity,
-    ctc_loss as ctc_loss,
-    embedding as embedding,
-    embedding_bag as embedding_bag,
     fold as fold,
     fractional_max_pool2d as fractional_max_pool2d,
     fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
@@ -49,21 +45,16 @@ from ..engine.ops.functions import (
     gelu as gelu,
     glu as glu,
     grid_sample as grid_sample,
-    group_norm as group_norm,
     hardshrink as hardshrink,
-    hinge_embedding_loss as hinge_embedding_loss,
     huber_loss as huber_loss,
     im2col as unfold,
-    instance_norm as instance_norm,
     interpolate as interpolate,
-    layer_norm as layer_norm,
     linear as linear,
     local_response_norm as local_response_norm,
     logsigmoid as logsigmoid,
     lp_pool1d as lp_pool1d,
     lp_pool2d as lp_pool2d,
     lp_pool3d as lp_pool3d,
-    margin_ranking_loss as margin_ranking_loss,
     max_pool1d as max_pool1d,
     max_pool2d as max_pool2d,
     max_pool3d as max_pool3d,
@@ -74,6 +65,7 @@ from ..engine.ops.functions import (
     multi_margin_loss as multi_margin_loss,
     multilabel_margin_loss as multilabel_margin_loss,
     multilabel_soft_margin_loss as multilabel_soft_margin_loss,
+    native_channel_shuffle as native_channel_shuffle,
     one_hot as one_hot,
     pad as pad,
     paged_attention as paged_attention,
@@ -81,20 +73,19 @@ from ..engine.ops.functions import (
     pdist as pdist,
     pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle,
-    poisson_nll_loss as poisson_nll_loss,
     prelu as prelu,
     quick_gelu as quick_gelu,
     rms_norm as rms_norm,
     rotary as rotary,
-    rrelu as rrelu,
     scaled_dot_product_attention as scaled_dot_product_attention,
     scaled_mm as scaled_mm,
+    selu_ as selu_,
     soft_margin_loss as soft_margin_loss,
     softplus as softplus,
     softshrink as softshrink,
     square_relu as square_relu,
     swiglu as swiglu,
-    triplet_margin_loss as triplet_margin_loss,
+    threshold_ as threshold_,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
 from ..engine.tensor import Tensor
@@ -252,6 +243,18 @@ def alpha_dropout(
 ) -> Tensor:
     """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`."""
 
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalize each channel, as in torch: by the batch in training, else by running statistics."""
+
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -276,8 +279,16 @@ def binary_cross_entropy_with_logits(
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
 
-def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """`celu` in place."""
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: int = 0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.cosine_embedding_loss on every shard; see torch's documentation."""
 
 def cross_entropy(
     input: Tensor,
@@ -295,6 +306,17 @@ def ctc_greedy_decoder(
     log_probs: Tensor, input_lengths: Tensor, merge_repeated: bool = True
 ) -> tuple[Tensor, Tensor]:
     """(labels (N, T), scores (N, 1)) of the most probable classes of log_probs (T, N, classes)."""
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """torch.ctc_loss on every shard; see torch's documentation."""
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
     """The input. Steps of a graph run in program order, so no dependency has to be declared."""
@@ -323,10 +345,45 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`elu` in place."""
 
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The rows of a [rows, width] weight at [...] indices: [..., width]."""
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """torch.embedding_bag on every shard; see torch's documentation."""
+
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, ...)."""
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalize groups of channels of each sample, then scale and shift per channel, as in torch."""
 
 def grouped_mm(
     mat_a: Tensor,
@@ -357,6 +414,28 @@ def hardtanh(
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`hardtanh` in place."""
 
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.hinge_embedding_loss on every shard; see torch's documentation."""
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalize each channel of each sample by its own statistics, then scale and shift, as torch."""
+
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -376,6 +455,15 @@ def l1_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """The absolute error, its mean, or its sum; see `mse_loss`."""
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalize over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope * x."""
@@ -401,6 +489,17 @@ def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: int = 0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.margin_ranking_loss on every shard; see torch's documentation."""
 
 def max_pool1d_with_indices(
     input: Tensor,
@@ -448,9 +547,6 @@ def mse_loss(
 ) -> Tensor:
     """The squared error, its mean, or its sum, as in torch."""
 
-def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """`channel_shuffle`, by the name of torch's kernel."""
-
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -471,6 +567,18 @@ def normalize(
 ) -> Tensor:
     """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger."""
 
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.poisson_nll_loss on every shard; see torch's documentation."""
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where x > 0, else 0."""
 
@@ -480,6 +588,15 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 def relu_(input: Tensor) -> Tensor:
     """`relu` in place."""
 
+def rrelu(
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
+
 def rrelu_(
     input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
@@ -487,9 +604,6 @@ def rrelu_(
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
-
-def selu_(input: Tensor) -> Tensor:
-    """`selu` in place."""
 
 def sigmoid(input: Tensor) -> Tensor:
     """`sigmoid` of each element."""
@@ -532,8 +646,19 @@ def tanhshrink(input: Tensor) -> Tensor:
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, else value."""
 
-def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    """`threshold` in place."""
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float | str = 2,
+    eps: float = 1e-06,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.triplet_margin_loss on every shard; see torch's documentation."""
 
 def upsample(
     input: Tensor,

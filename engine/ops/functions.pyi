@@ -230,8 +230,13 @@ def allclose(
 ) -> bool:
     """Whether all elements are close (see `isclose`); the same result on every rank."""
 
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
-    """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`."""
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, train: bool = False, *, training: bool | None = None
+) -> Tensor:
+    """As `flow.nn.functional.alpha_dropout`, without `inplace`."""
+
+def alpha_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """`alpha_dropout` in place."""
 
 def amax(
     input: Tensor,
@@ -524,15 +529,16 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
 
 def batch_norm(
     input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     running_mean: Tensor | None,
     running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-05,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalize each channel, as in torch: by the batch in training, else by running statistics."""
+    """Normalize each channel by the batch in training, else by running statistics."""
 
 def bernoulli(
     input: Tensor,
@@ -555,8 +561,8 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    reduction: str = "mean",
     pos_weight: Tensor | None = None,
+    reduction: int | str = 1,
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(input), computed without overflow."""
 
@@ -665,6 +671,9 @@ def ceil_(input: Tensor, /) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu` in place."""
 
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """`linalg.multi_dot` of any number of matrices, which torch has deprecated."""
@@ -868,13 +877,7 @@ def cosh_(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: int = 0,
-    size_average: bool | None = None,
-    reduce: bool | str | None = None,
-    reduction: str = "mean",
+    input1: Tensor, input2: Tensor, target: Tensor, margin: int = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """torch.cosine_embedding_loss on every shard; see torch's documentation."""
 
@@ -918,7 +921,7 @@ def ctc_loss(
     input_lengths: Tensor | Sequence[int],
     target_lengths: Tensor | Sequence[int],
     blank: int = 0,
-    reduction: str = "mean",
+    reduction: int | str = 1,
     zero_infinity: bool = False,
 ) -> Tensor:
     """torch.ctc_loss on every shard; see torch's documentation."""
@@ -1034,8 +1037,10 @@ def divide(
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p), in training only."""
+def dropout(
+    input: Tensor, p: float = 0.5, train: bool = True, *, training: bool | None = None
+) -> Tensor:
+    """Zero each element with probability p and scale the others by 1 / (1 - p), if `train`."""
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, L), or (C, L); see `dropout`."""
@@ -1045,6 +1050,9 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
+
+def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """`dropout` in place."""
 
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
@@ -1059,30 +1067,26 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
 
 def embedding(
-    input: Tensor,
     weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
+    indices: Tensor,
+    padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
     """The rows of a [rows, width] weight at [...] indices: [..., width]."""
 
 def embedding_bag(
-    input: Tensor,
     weight: Tensor,
-    offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
+    indices: Tensor,
+    offsets: Tensor,
     scale_grad_by_freq: bool = False,
-    mode: str = "mean",
+    mode: int = 0,
     sparse: bool = False,
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Tensor:
-    """torch.embedding_bag on every shard; see torch's documentation."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(the reduced rows of each bag, the bag of each index, the sizes, the rows of the maxima)."""
 
 def empty(
     *sizes: int | Sequence[int],
@@ -1197,8 +1201,19 @@ def fake_quantize_per_tensor_affine(
 ) -> Tensor:
     """torch.fake_quantize_per_tensor_affine on every shard; see torch's documentation."""
 
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
-    """`alpha_dropout` of whole channels of (N, C, ...)."""
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, train: bool = False, *, training: bool | None = None
+) -> Tensor:
+    """As `flow.nn.functional.feature_alpha_dropout`, without `inplace`."""
+
+def feature_alpha_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """`feature_alpha_dropout` in place."""
+
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`dropout` of whole channels of (N, C, ...)."""
+
+def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+    """`feature_dropout` in place."""
 
 def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """The value in the shape, dtype and layout of `input`."""
@@ -1476,8 +1491,9 @@ def group_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-05,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Normalize groups of channels of each sample, then scale and shift per channel, as in torch."""
+    """As `flow.nn.functional.group_norm`."""
 
 def gru(
     input: Tensor,
@@ -1563,12 +1579,7 @@ def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
 
 def hinge_embedding_loss(
-    input: Tensor,
-    target: Tensor,
-    margin: float = 1.0,
-    size_average: bool | None = None,
-    reduce: bool | str | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
 ) -> Tensor:
     """torch.hinge_embedding_loss on every shard; see torch's documentation."""
 
@@ -1707,15 +1718,16 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def instance_norm(
     input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-05,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalize each channel of each sample by its own statistics, then scale and shift, as torch."""
+    """Normalize each channel of each sample by its own statistics, then scale and shift."""
 
 def interpolate(
     input: Tensor,
@@ -1813,7 +1825,7 @@ def kaiser_window(
     """The vector that torch.kaiser_window makes, in any layout."""
 
 def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+    input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False
 ) -> Tensor:
     """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch."""
 
@@ -1843,8 +1855,9 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-05,
+    cudnn_enable: bool = True,
 ) -> Tensor:
-    """Normalize over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
+    """As `flow.nn.functional.layer_norm`."""
 
 def lcm(
     input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
@@ -2112,13 +2125,7 @@ def lu_unpack(
     """torch.lu_unpack on every shard; see torch's documentation."""
 
 def margin_ranking_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: int = 0,
-    size_average: bool | None = None,
-    reduce: bool | str | None = None,
-    reduction: str = "mean",
+    input1: Tensor, input2: Tensor, target: Tensor, margin: int = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """torch.margin_ranking_loss on every shard; see torch's documentation."""
 
@@ -2545,6 +2552,12 @@ def native_batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training."""
 
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """torch.native_channel_shuffle on every shard; see torch's documentation."""
+
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(`dropout`, a bool mask of what is kept); `train=None` drops, as True does."""
+
 def native_group_norm(
     input: Tensor, weight: Tensor, bias: Tensor, N: int, C: int, HxW: int, group: int, eps: float
 ) -> NativeGroupNorm:
@@ -2757,14 +2770,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Samples of Poisson distributions with these rates, in the dtype and layout of `input`."""
 
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: bool | None = None,
-    eps: float = 1e-08,
-    reduce: bool | str | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int | str
 ) -> Tensor:
     """torch.poisson_nll_loss on every shard; see torch's documentation."""
 
@@ -3080,9 +3086,18 @@ def rrelu(
     lower: float = 0.125,
     upper: float = 0.3333333333333333,
     training: bool = False,
-    inplace: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
-    """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
+    """As `flow.nn.functional.rrelu`, without `inplace`."""
+
+def rrelu_(
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`rrelu` in place. Raises OnefoldValueError for a generator other than the default one."""
 
 def rsqrt(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`rsqrt` of each element."""
@@ -3202,6 +3217,9 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
+
+def selu_(input: Tensor) -> Tensor:
+    """`selu` in place."""
 
 def sgn(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sgn` of each element."""
@@ -3498,6 +3516,9 @@ def threshold(
 ) -> Tensor:
     """x where x > threshold, else value."""
 
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`threshold` in place."""
+
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
 
@@ -3588,9 +3609,7 @@ def triplet_margin_loss(
     p: float | str = 2,
     eps: float = 1e-06,
     swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | str | None = None,
-    reduction: str = "mean",
+    reduction: int | str = 1,
 ) -> Tensor:
     """torch.triplet_margin_loss on every shard; see torch's documentation."""
 

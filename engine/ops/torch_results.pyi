@@ -127,6 +127,12 @@ class NativeLayerNorm(NamedTuple):
     mean: Tensor
     rstd: Tensor
 
+class EmbeddingBag(NamedTuple):
+    output: Tensor
+    offset2bag: Tensor
+    bag_size: Tensor
+    max_indices: Tensor
+
 class FractionalMaxPool2DWithIndices(NamedTuple):
     output: Tensor
     indices: Tensor
