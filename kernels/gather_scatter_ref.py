@@ -100,6 +100,11 @@ def scatter_reduce(
     return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
 
 
+def index_reduce(x: Tensor, index: Tensor, source: Tensor, dim: int, how: str, own: bool) -> Tensor:
+    """torch.index_reduce: `scatter_reduce` of whole slices along `dim`, by a vector."""
+    return torch.index_reduce(x, dim, index, source, how, include_self=own)
+
+
 def embedding(weight: Tensor, index: Tensor) -> Tensor:
     """The rows of `weight` by index. Raises OutOfRangeError naming the value."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from ..dispatch_plan import check_tensors
 from ..dispatcher import binary, general
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Gradients, Kernel, Local, Needs, Op
+from ..op import Gradients, Kernel, Local, Needs
 from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -32,10 +32,8 @@ from .data_movement import (
     wrap,
 )
 from .dims import expand
-from .result_shapes import COMMON, REALS, alike, are_bools, fits_index
+from .result_shapes import COMMON, alike, fits_index
 from .slicing import Entries, slice_by
-from .torch_function import TorchFunction
-from .torch_op import Arguments, Constant, gradient_of, slots_for
 from .view import reshape
 from .where import where
 
@@ -58,7 +56,7 @@ class Gather(IndexedOp[OneDim]):
 
     def rule(self, axis: Axis, x: Meta, index: Meta, attrs: OneDim) -> Rule:
         dim = wrap(attrs.dim, x.ndim)
-        found = together(_alike(axis, x, index, dim), 2)
+        found = together(split_alike(axis, x, index, dim), 2)
         found += [Signature((broadcast, split(d)), (split(d),)) for d in range(index.ndim)]
         if x.ndim:
             found.append(Signature((split(dim), broadcast), (contribution(x),)))
@@ -89,7 +87,7 @@ def _distance(inner: Shape, outer: Shape) -> Shape:
     return tuple(a - b for a, b in zip(inner, outer, strict=True))
 
 
-def _alike(axis: Axis, x: Meta, index: Meta, dim: int) -> list[int]:
+def split_alike(axis: Axis, x: Meta, index: Meta, dim: int) -> list[int]:
     """The dims except `dim` in which x and index have the same size and the same split."""
     return [
         d
@@ -184,7 +182,7 @@ class Scatter(DataMovement):
         def of(mine: Sbp, theirs: Sbp, values: Sbp) -> Signature:
             return Signature((mine, theirs, *([] if source is None else [values])), (mine,))
 
-        found = [of(split(d), split(d), split(d)) for d in _alike(axis, x, index, attrs.dim)]
+        found = [of(split(d), split(d), split(d)) for d in split_alike(axis, x, index, attrs.dim)]
         if x.ndim:
             found.append(of(split(attrs.dim), broadcast, broadcast))
         passing = [s for s in reductions(x) if source or s is not partial_sum or not attrs.number]
@@ -261,14 +259,14 @@ def _cut(source: Meta, index: Meta, x: Meta, what: str) -> Entries | None:
     return entries if any(entries) else None
 
 
-def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
+def source_for(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
     """The part of a source that an index reads."""
     entries = _cut(source.meta, index.meta, x.meta, what)
     return source if entries is None else slice_by(source, entries)
 
 
 @lru_cache(maxsize=4096)
-def _checked_dim(x: Meta, dim: int, index: Meta, what: str) -> int:
+def checked_dim(x: Meta, dim: int, index: Meta, what: str) -> int:
     """The dim counted from 0; raises torch's errors for the index."""
     dim = wrap(dim, x.ndim)
     if index.dtype is not torch.int64:
@@ -311,9 +309,9 @@ def scatter(
             )
         return scatter_add(input, dim, index, src)
     check_tensors("scatter", input, index)
-    dim = _checked_dim(input.meta, dim, index.meta, "scatter")
+    dim = checked_dim(input.meta, dim, index.meta, "scatter")
     if isinstance(src, Tensor):
-        return _scatter((input, index, _source(src, index, input, "scatter")), dim, 0)
+        return _scatter((input, index, source_for(src, index, input, "scatter")), dim, 0)
     if not isinstance(src, (int, float, complex)):
         raise OnefoldTypeError(f"scatter: src must be a tensor or a number, but got {src!r}")
     return _scatter((input, index, None), dim, src)
@@ -327,92 +325,9 @@ def scatter_add(
     if out is not None:
         return give_to(out, scatter_add(input, dim, index, src))
     check_tensors("scatter_add", input, index, src)
-    dim = _checked_dim(input.meta, dim, index.meta, "scatter_add")
-    source = _source(src, index, input, "scatter_add")
+    dim = checked_dim(input.meta, dim, index.meta, "scatter_add")
+    source = source_for(src, index, input, "scatter_add")
     return add(input, add_at(source, index, tuple(input.shape), dim))
-
-
-class ScatterReduceAttributes(NamedTuple):
-    """The dim, the reduction, and whether the values of x take part."""
-
-    dim: int
-    how: str
-    own: bool
-
-
-class ScatterReduce(Op):
-    """torch.scatter_reduce, whose gradient is torch's; a sum is `scatter_add`."""
-
-    name = "scatter_reduce"
-    attributes = ScatterReduceAttributes
-    order = "row-major"
-    kernel = staticmethod(kernels.scatter_reduce)
-
-    def deduce(
-        self, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes
-    ) -> Meta | None:
-        ordinary = alike(x, source, dtypes=REALS) and index.dtype is torch.int64
-        fits = ordinary and are_bools(attrs.own) and fits_index(index.shape, x.shape, attrs.dim)
-        known = attrs.how in ("sum", "prod", "mean", "amax", "amin")
-        return x if fits and known and source.shape == index.shape else None
-
-    def rule(
-        self, axis: Axis, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes
-    ) -> Rule:
-        return together(_alike(axis, x, index, attrs.dim), 3)
-
-    def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta,
-        x: Tensor, index: Tensor, source: Tensor, attrs: ScatterReduceAttributes,
-    ) -> Gradients:  # fmt: skip
-        wanted = tuple([i for i in (0, 2) if needs[i]])
-        form = slots_for((x, attrs.dim, index, source, attrs.how), [])
-        assert isinstance(form, tuple)
-        arguments = Arguments(form, (("include_self", Constant(bool, attrs.own)),))
-        found = gradient_of(_by_torch(), wanted).call((dy, x, index, source), arguments)
-        made = dict(zip(wanted, found, strict=True))
-        return made.get(0), None, made.get(2)
-
-
-@cache
-def _by_torch() -> TorchFunction:
-    """The same as a function of torch, for gradients: of whole tensors."""
-    return TorchFunction(
-        "scatter_reduce",
-        torch.scatter_reduce,
-        lambda shapes, arguments: [set(range(len(shape))) for shape in shapes],
-    )
-
-
-_scatter_reduce = general(ScatterReduce())
-
-
-@register_function
-def scatter_reduce(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-    out: Tensor | None = None,
-) -> Tensor:
-    """The values of `src` reduced at the positions of `index`.
-
-    `reduce` is "sum", "prod", "mean", "amax" or "amin".
-    """
-    if out is not None:
-        return give_to(
-            out, scatter_reduce(input, dim, index, src, reduce, include_self=include_self)
-        )
-    check_tensors("scatter_reduce", input, index, src)
-    dim = wrap(dim, input.ndim)
-    if reduce == "sum" and include_self:
-        return scatter_add(input, dim, index, src)
-    _checked_dim(input.meta, dim, index.meta, "scatter_reduce")
-    source = _source(src, index, input, "scatter_reduce")
-    return _scatter_reduce((input, index, source), dim, reduce, include_self)
 
 
 @register_function

@@ -220,7 +220,13 @@ def _along(dim: int, index: Tensor) -> tuple[Tensor | None, ...]:
     return (*[None] * dim, index)
 
 
-def _vector(index: Tensor, what: str) -> Tensor:
+def add_rows(values: Tensor, dim: int, index: Tensor, shape: Shape) -> Tensor:
+    """Zeros of a shape with the slices of `values` added at the positions `index` of `dim`."""
+    return _add_rows((values, *_along(dim, index)), shape)
+
+
+def vector(index: Tensor, what: str) -> Tensor:
+    """The index as a vector; raises torch's errors for what is none."""
     if index.ndim > 1:
         raise OnefoldIndexError(f"{what}(): Index is supposed to be a vector, not {index.ndim}-d")
     if index.dtype not in (torch.int64, torch.int32):
@@ -233,7 +239,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
     if out is not None:
         return give_to(out, index_select(input, dim, index))
-    index = _vector(index, "index_select")
+    index = vector(index, "index_select")
     if not input.ndim:
         return reshape(take_rows(reshape(input, 1), (index,)), ())
     return take_rows(input, _along(wrap(dim, input.ndim), index))
@@ -253,7 +259,7 @@ def index_add(
     if out is not None:
         return give_to(out, index_add(input, dim, index, source, alpha=alpha))
     check_tensors("index_add", input, index, source)
-    index = _vector(index, "index_add")
+    index = vector(index, "index_add")
     if input.ndim == source.ndim == 0:
         whole = index_add(reshape(input, 1), dim, index, reshape(source, 1), alpha=alpha)
         return reshape(whole, ())
@@ -262,17 +268,17 @@ def index_add(
             "index_add_(): self and source expected to have the same dtype, but got (self) "
             f"{input.dtype} and (source) {source.dtype}"
         )
-    dim = _dim_of_slices(input.meta, dim, index.meta, source.meta, "index_add")
+    dim = slices_dim(input.meta, dim, index.meta, source.meta, "index_add")
     if alpha == 1:
-        return add(input, _add_rows((source, *_along(dim, index)), tuple(input.shape)))
+        return add(input, add_rows(source, dim, index, tuple(input.shape)))
     if not input.meta.is_floating:
         alpha = int(alpha)  # as in torch: in the dtype of the input
-    added = _add_rows((source, *_along(dim, index)), tuple(input.shape))
+    added = add_rows(source, dim, index, tuple(input.shape))
     return add(input, mul(added, alpha))
 
 
 @lru_cache(maxsize=4096)
-def _dim_of_slices(x: Meta, dim: int, index: Meta, source: Meta, what: str) -> int:
+def slices_dim(x: Meta, dim: int, index: Meta, source: Meta, what: str) -> int:
     """The dim counted from 0; checks that the source has the slices of an index."""
     dim = wrap(dim, x.ndim)
     wanted = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]) if x.ndim else ()
@@ -292,19 +298,19 @@ def index_copy(
     if out is not None:
         return give_to(out, index_copy(input, dim, index, source))
     check_tensors("index_copy", input, index, source)
-    index = _vector(index, "index_copy")
+    index = vector(index, "index_copy")
     if not source.ndim and input.ndim < 2:  # a slice of one element
         source = reshape(source, 1)
     if not input.ndim:
         return reshape(index_copy(reshape(input, 1), dim, index, source), ())
-    dim = _dim_of_slices(input.meta, dim, index.meta, source.meta, "index_copy")
+    dim = slices_dim(input.meta, dim, index.meta, source.meta, "index_copy")
     return put_rows(input, _along(dim, index), source)
 
 
 @register_function
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | NumberLike) -> Tensor:
     """`input` with one value, a number or a 0-d tensor, at the positions `index` of `dim`."""
-    dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")
+    dim, index = wrap(dim, input.ndim), vector(index, "index_fill")
     if not isinstance(value, Tensor):
         value = new_full(input, (), value)
     elif value.ndim:

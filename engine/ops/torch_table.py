@@ -153,7 +153,6 @@ combinations(input, r=2, with_replacement=False): none
 gradient(input, *, spacing=1, dim=None, edge_order=1) -> *: but dim
 histogram(input, bins, *, range=None, weight=None, density=False, out=None) -> hist, bin_edges:
     none constant
-index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None): none
 istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True,
     normalized=False, onesided=None, length=None, return_complex=False): none
 searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None,

@@ -178,10 +178,11 @@ SAMPLES = [
     Sample("scatter_add", (X, 1, I(3, 7, high=4), T(3, 7))),
     Sample("scatter_add", (X, 1, I(3, 7, high=4), T(6, 7)), grad=False),
     Sample("scatter_reduce", (X, 0, I(6, 4, high=6), X, "sum")),
-    Sample("scatter_reduce", (X, 0, I(6, 4, high=6), X, "amax"), grad=False),
-    Sample(
-        "scatter_reduce", (X, 1, I(6, 3, high=4), X, "mean"), {"include_self": False}, grad=False
-    ),
+    Sample("scatter_reduce", (X, 0, I(6, 4, high=6), T(6, 4), "amax")),
+    Sample("scatter_reduce", (X, 0, I(6, 4, high=6), T(6, 4), "prod")),
+    Sample("scatter_reduce", (X, 1, I(6, 3, high=4), T(6, 3), "mean"), {"include_self": False}),
+    Sample("index_reduce", (X, 0, I(5, high=6), T(5, 4), "amin"), {"include_self": False}),
+    Sample("index_reduce", (X, 1, I(3, high=4), T(6, 3), "mean")),
     Sample("masked_select", (X, Bo(6, 4))),
     Sample("masked_select", (X, Bo(4))),
     Sample("masked_scatter", (X, Bo(6, 4), T(24))),

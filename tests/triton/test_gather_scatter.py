@@ -101,6 +101,15 @@ def test_scatter_reduce(dtype):
     assert_matches_reference(gather_scatter_ref.scatter_reduce, x[0, 0, 0], *args, 0, "sum", True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_index_reduce(dtype):
+    x, source, index = of(dtype, 4, 3, 5), of(dtype, 4, 9, 5), torch.randint(0, 3, (9,))
+    for how in set(HOW) - {"sum"}:
+        for own in (True, False):
+            given = (x, index.int() if own else index, source, 1, how, own)
+            assert_matches_reference(gather_scatter_ref.index_reduce, *given)
+
+
 def test_scatter_reduce_of_what_is_no_number():
     nan, inf = float("nan"), float("inf")
     x = torch.tensor([nan, 3, 5, 9, nan, -inf])

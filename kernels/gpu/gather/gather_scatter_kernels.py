@@ -169,6 +169,12 @@ def scatter_reduce(
     return _within(x, y, dim)
 
 
+def index_reduce(x: Tensor, index: Tensor, source: Tensor, dim: int, how: str, own: bool) -> Tensor:
+    shape = [-1 if d == dim else 1 for d in range(x.ndim)]
+    places = index.to(torch.int64).view(shape).expand(source.shape)
+    return scatter_reduce(x, places, source, dim, how, own)
+
+
 def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool) -> None:
     """Reduce the rows of `values` into the rows of a dense y at `places`."""
     if not values.numel():
