@@ -530,14 +530,14 @@ class TensorMethods:
         """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
     def index_reduce(
         self,
-        dim: builtins.int | Sequence[builtins.int],
+        dim: builtins.int,
         index: Tensor,
         source: Tensor,
-        reduce: builtins.bool | str,
+        reduce: str,
         *,
         include_self: builtins.bool = True,
     ) -> Tensor:
-        """torch.index_reduce on every shard; see torch's documentation."""
+        """The slices of `source` along `dim` reduced at the positions `index`, a vector."""
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
     def indices(self, *args: object, **kwargs: object) -> NoReturn:
@@ -1607,14 +1607,14 @@ class TensorMethods:
         """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
     def index_reduce_(
         self,
-        dim: builtins.int | Sequence[builtins.int],
+        dim: builtins.int,
         index: Tensor,
         source: Tensor,
-        reduce: builtins.bool | str,
+        reduce: str,
         *,
         include_self: builtins.bool = True,
     ) -> Self:
-        """torch.index_reduce on every shard; see torch's documentation."""
+        """The slices of `source` along `dim` reduced at the positions `index`, a vector."""
     def lcm_(self, other: Tensor | complex | np.number[Any]) -> Self:
         """torch.lcm on every shard; see torch's documentation."""
     def ldexp_(self, other: Tensor | complex | np.number[Any]) -> Self:

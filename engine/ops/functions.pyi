@@ -1700,15 +1700,15 @@ def index_put_(
 
 def index_reduce(
     input: Tensor,
-    dim: int | Sequence[int],
+    dim: int,
     index: Tensor,
     source: Tensor,
-    reduce: bool | str,
+    reduce: str,
     *,
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """torch.index_reduce on every shard; see torch's documentation."""
+    """The slices of `source` along `dim` reduced at the positions `index`, a vector."""
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
