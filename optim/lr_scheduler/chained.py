@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isclose
 
 from ..optimizer import Optimizer
 from .composite import CompositeScheduler
+from .recurrence import Recurrent
 from .recurrent_rates import is_torchs, multiplies, rate_after
-from .scheduler import LRScheduler, Schedule
+from .scheduler import LRScheduler, Schedule, held
 from .together import together
 
 
-class Chain:
+class Chain(Recurrent):
     """Schedules that change the rate in turn at every step.
 
     Those that multiply it have a closed form: each takes the rate of the one before as its base.
@@ -31,13 +33,21 @@ class Chain:
             base_lr = schedule.rate(base_lr, step)
         return base_lr
 
+    @property
+    def recurs(self) -> bool:
+        return all(map(is_torchs, self.schedules))
+
+    def after(self, rate: float, base_lr: float, step: int) -> float:
+        for schedule in self.schedules:
+            rate = rate_after(schedule, rate, base_lr, step)
+        return rate
+
     def _followed(self, base_lr: float, step: int) -> float:
         last = self._last
         known = last is not None and last[0] == base_lr and last[1] <= step
         _, done, rate = last if last is not None and known else (base_lr, -1, base_lr)
         for each in range(done + 1, step + 1):
-            for schedule in self.schedules:
-                rate = rate_after(schedule, rate, base_lr, each)
+            rate = self.after(rate, base_lr, each)
         self._last = base_lr, step, rate
         return rate
 
@@ -70,6 +80,15 @@ class ChainedScheduler(CompositeScheduler):
         per_group = together("ChainedScheduler", optimizer, schedulers)
         made = [Chain(given) for given in per_group]
         super().__init__(schedulers[0].optimizer, schedulers, made)
+
+    def _next_rates(self, step: int) -> list[float]:
+        rates = super()._next_rates(step)
+        if not self._is_initial:
+            return rates
+        # Its parts have set the rates, and what was set by hand since then stays.
+        columns = zip(self.optimizer.param_groups, rates, strict=True)
+        present = [(float(group["lr"]), held(rate, group["lr"]), rate) for group, rate in columns]
+        return [rate if isclose(now, own) else now for now, own, rate in present]
 
     def turns(self, step: int) -> Sequence[tuple[LRScheduler, bool]]:
         return [(part, False) for part in self._parts]

@@ -72,6 +72,9 @@ class CompositeScheduler(LRScheduler):
                 done.append(partial(part.__dict__.update, last_step=begun, _last_lr=last))
         return [*self._setting(dict(enumerate(rates)), last_step=step, _last_lr=rates), *done]
 
+    def _next_rates(self, step: int) -> list[float]:
+        return self._rates(step) if self._is_initial else super()._next_rates(step)
+
     def state_dict(self) -> dict[str, Any]:
         """How far the scheduler has come, and its parts where they are stepped."""
         found = Scheduler.state_dict(self)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..optimizer import Optimizer
+from .recurrence import Recurrent
 from .scheduler import LRScheduler, check
 
 
@@ -45,7 +46,7 @@ class CosineDecayLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class CosineAnnealing:
+class CosineAnnealing(Recurrent):
     """A cosine between base_lr and eta_min with a period of 2 * T_max steps."""
 
     T_max: int
@@ -58,7 +59,6 @@ class CosineAnnealing:
         return self.eta_min + (base_lr - self.eta_min) * half_cosine(step / self.T_max)
 
     def after(self, rate: float, base_lr: float, step: int) -> float:
-        """The rate at a step, from the rate at the step before, which others may have changed."""
         if step == 0:
             return rate
         if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # it was at the lower end

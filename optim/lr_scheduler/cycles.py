@@ -156,6 +156,11 @@ class CyclicLR(CyclingLR):
         super().__init__(optimizer, schedules, momenta, last_epoch)
         self.base_lrs = low
 
+    def _next_rates(self, step: int) -> list[float]:
+        if self._is_initial and not step:  # as in torch: what an earlier scheduler began with
+            return [*self.base_lrs]
+        return super()._next_rates(step)
+
 
 @dataclass(frozen=True)
 class OneCycle:

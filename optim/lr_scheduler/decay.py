@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from ...errors import OnefoldTypeError
 from ..optimizer import Optimizer
+from .recurrence import Multiplying
 from .scheduler import LRScheduler, check
 
 
@@ -19,7 +20,7 @@ def increasing(values: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Multiplying):
     """base_lr * factor for `total_iters` steps, then base_lr.
 
     As in torch, 0 steps have no end: the rate stays base_lr * factor.
@@ -56,7 +57,7 @@ class ConstantLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Multiplying):
     """From base_lr * start_factor in a line to base_lr * end_factor at `total_iters`.
 
     As in torch, a line of 0 steps stays at its start.
@@ -107,7 +108,7 @@ class LinearLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class StepDecay:
+class StepDecay(Multiplying):
     """base_lr * gamma^n after n times `step_size` steps."""
 
     step_size: int
@@ -140,7 +141,7 @@ class StepLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class MultiStep:
+class MultiStep(Multiplying):
     """base_lr * gamma^n from the n-th milestone on; one that is there twice counts twice."""
 
     milestones: tuple[int, ...]
@@ -176,7 +177,7 @@ class MultiStepLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Multiplying):
     """base_lr * gamma^step."""
 
     gamma: float
@@ -204,7 +205,7 @@ class ExponentialLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class Polynomial(Multiplying):
     """(base_lr - end) * (1 - step / decay_batch)^power + end, staying at the end.
 
     With `cycle` the length is instead the next multiple of `decay_batch`, so that the rate rises
@@ -219,6 +220,10 @@ class Polynomial:
     def __post_init__(self) -> None:
         check(self.decay_batch > 0, "PolynomialLR: decay_batch must be > 0", self.decay_batch)
         check(self.power >= 0, "PolynomialLR: power must be >= 0", self.power)
+
+    @property
+    def recurs(self) -> bool:
+        return self.end_learning_rate == 0 and not self.cycle  # torch has no other
 
     def rate(self, base_lr: float, step: int) -> float:
         length = self.decay_batch

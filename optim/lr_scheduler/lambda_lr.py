@@ -9,6 +9,7 @@ from ...engine.argument_errors import checks_own_arguments
 from ...engine.commit import Change
 from ...errors import OnefoldNotImplementedError, OnefoldTypeError
 from ..optimizer import Optimizer
+from .recurrence import Recurrent
 from .scheduler import LRScheduler, Schedule
 
 Factor = Callable[[int], float]
@@ -24,7 +25,7 @@ class Scaled:
         return base_lr * self.factor(step)
 
 
-class Product:
+class Product(Recurrent):
     """base_lr * factor(1) * ... * factor(step).
 
     It remembers the last product, so that the next step calls the function once.
@@ -43,7 +44,10 @@ class Product:
             self._step += 1
         return base_lr * self._product
 
-    def after(self, rate: float, step: int) -> float:
+    def after(self, rate: float, base_lr: float, step: int) -> float:
+        return rate * self.factor(step) if step else rate
+
+    def restarted(self, rate: float, step: int) -> float:
         """A rate * factor(0) * ... * factor(step)."""
         return self.rate(rate * self.factor(0), step)
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import torch
+
 from ...engine.argument_errors import checks_own_arguments, with_argument_errors
 from ...engine.commit import Change, finish
 from ...engine.tensor import Tensor
@@ -20,6 +22,7 @@ from ...errors import (
 )
 from ..gradient_layouts import not_in_build
 from ..optimizer import Group, Optimizer, set_rate
+from .recurrence import recurrent
 
 
 @runtime_checkable
@@ -58,6 +61,9 @@ class Scheduler:
         self.last_step = 0
         self._last_lr: list[float] = []
         self._groups = len(optimizer.param_groups)
+        # Of rates that are tensors, by the indices of groups: the tensor, its version, the rate
+        # that was written, and its step. The version is None until it is written.
+        self._written: dict[int, tuple[Tensor, int | None, float, object]] = {}
 
     @property
     def last_epoch(self) -> int:
@@ -118,8 +124,12 @@ class Scheduler:
         groups = self.optimizer.param_groups
         changes: list[Change] = [partial(self.__dict__.update, values)]
         for index, rate in rates.items():
-            if isinstance(groups[index]["lr"], Tensor):
+            lr = groups[index]["lr"]
+            if isinstance(lr, Tensor):
+                step = values["last_step"]
+                self._written[index] = (lr, None, rate, step)
                 set_rate(groups[index], rate)
+                self._written[index] = (lr, lr.version, rate, step)
             else:
                 changes.append(partial(groups[index].__setitem__, "lr", rate))
             if self.verbose:
@@ -235,8 +245,53 @@ class LRScheduler(Scheduler):
         """What `step` changes; see `engine/commit.py`."""
         self._param_groups()
         step = self.step_at(epoch)
-        rates = self._asked(step, epoch is not None) if not self.schedules else self._rates(step)
+        if not self.schedules:
+            rates = self._asked(step, epoch is not None)
+        else:
+            rates = self._rates(step) if epoch is not None else self._next_rates(step)
         return self._setting(dict(enumerate(rates)), last_step=math.floor(step), _last_lr=rates)
+
+    def _next_rates(self, step: int) -> list[float]:
+        """The rates of the next step, which go on from those that others have set, as in torch."""
+        columns = [*zip(self.optimizer.param_groups, self.schedules, self.base_lrs, strict=True)]
+        # First all of the step before: schedules remember the last step that they were asked for.
+        changed: dict[int, float] = {}
+        for index, (group, schedule, base_lr) in enumerate(columns):
+            following = recurrent(schedule)
+            if following is None:
+                continue
+            lr = group["lr"]
+            now, done = self._present(index, lr, step)
+            if done:
+                changed[index] = now
+            elif not self._is_planned(now, lr, schedule, base_lr, step):
+                changed[index] = following.after(now, base_lr, step)
+        return [
+            changed[index] if index in changed else schedule.rate(base_lr, step)
+            for index, (_, schedule, base_lr) in enumerate(columns)
+        ]
+
+    def _present(self, index: int, lr: Any, step: int) -> tuple[float, bool]:
+        """The rate of a group, and whether it is that of `step`: an interrupted step wrote it.
+
+        A tensor on a device is read only where something else has written to it.
+        """
+        if not isinstance(lr, Tensor):
+            return lr, False
+        tensor, version, rate, of_step = self._written.get(index, (None, None, 0.0, None))
+        if tensor is lr and version == lr.version:
+            return rate, of_step == step
+        now = float(lr)
+        return now, tensor is lr and version is None and of_step == step and now == held(rate, lr)
+
+    def _is_planned(
+        self, now: float, lr: Any, schedule: Schedule, base_lr: float, step: int
+    ) -> bool:
+        """Whether the present rate is the one that the schedule has before a step."""
+        planned = [schedule.rate(base_lr, step - 1) if step else base_lr]
+        if self._is_initial and step:  # the state was not loaded, or was saved after the step
+            planned += [base_lr, schedule.rate(base_lr, step)]
+        return any(now == rate or now == held(rate, lr) for rate in planned)
 
     @checks_own_arguments
     def step_at(self, epoch: float | None) -> Any:
@@ -278,7 +333,7 @@ class LRScheduler(Scheduler):
 # What is no attribute of a subclass of users.
 _NOT_OWN = frozenset(
     """optimizer verbose schedules base_lrs last_step _last_lr _groups _is_initial
-    _get_lr_called_within_step""".split()
+    _written _get_lr_called_within_step""".split()
 )
 
 
@@ -337,6 +392,11 @@ def base_rates(groups: Sequence[Group], last_step: int) -> list[float]:
                 "it to the group's learning rate at step 0"
             )
     return found
+
+
+def held(rate: float, lr: Any) -> float:
+    """A rate as a group holds it, whose present one is `lr`: a tensor rounds it to its dtype."""
+    return torch.tensor(rate, dtype=lr.dtype).item() if isinstance(lr, Tensor) else rate
 
 
 def _number(lr: Any) -> Any:

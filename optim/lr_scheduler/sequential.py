@@ -12,12 +12,14 @@ from .composite import CompositeScheduler
 from .cosine import WarmRestarts
 from .decay import increasing
 from .lambda_lr import Product, Scaled
+from .recurrence import Recurrent
+from .recurrent_rates import rate_after, restarted_rate
 from .scheduler import LRScheduler, Schedule, check
 from .together import together
 
 
 @dataclass(frozen=True)
-class Sequential:
+class Sequential(Recurrent):
     """One schedule up to each milestone and one after the last.
 
     A schedule whose entry in `rescaling` is set starts at its own step 0, at the milestone. With
@@ -36,10 +38,25 @@ class Sequential:
         start = self.milestones[index - 1] if index and self.rescaling[index - 1] else 0
         if self.bases:
             if start and isinstance(schedule, Product):
-                return schedule.after(self.rate(base_lr, start - 1), step - start)
-            own = self.bases[index]
-            base_lr = base_lr if own is None else own
+                return schedule.restarted(self.rate(base_lr, start - 1), step - start)
+            base_lr = self._base(index, base_lr)
         return schedule.rate(base_lr, step - start)
+
+    def _base(self, index: int, base_lr: float) -> float:
+        own = self.bases[index]
+        return base_lr if own is None else own
+
+    @property
+    def recurs(self) -> bool:
+        return bool(self.bases)
+
+    def after(self, rate: float, base_lr: float, step: int) -> float:
+        index = bisect_right(self.milestones, step)
+        schedule, base_lr = self.schedules[index], self._base(index, base_lr)
+        start = self.milestones[index - 1] if index else 0
+        if index and step == start:
+            return restarted_rate(schedule, rate, base_lr)
+        return rate_after(schedule, rate, base_lr, step - start)
 
 
 class SequentialLR(CompositeScheduler):
