@@ -13,6 +13,7 @@ from types import ModuleType
 from ..distributed.torch_names import (
     MISSING as DISTRIBUTED,
     MISSING_OF_ALGORITHMS,
+    MISSING_OF_HOOKS,
     MISSING_OF_TENSORS,
 )
 from ..errors import OnefoldRuntimeError
@@ -50,6 +51,9 @@ PATHS: Mapping[str, str] = {
             "distributed.algorithms": "parallel.algorithms",
             "distributed.algorithms._checkpoint": "parallel.algorithms",
             "distributed.algorithms._checkpoint.checkpoint_wrapper": "parallel.checkpoint_wrapper",
+            "distributed.algorithms.ddp_comm_hooks": "parallel.comm_hooks",
+            "distributed.algorithms.ddp_comm_hooks.debugging_hooks": "parallel.comm_hooks",
+            "distributed.algorithms.ddp_comm_hooks.default_hooks": "parallel.comm_hooks",
             "distributed.checkpoint": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.default_planner": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.filesystem": "checkpoint.torch_checkpoint",
@@ -113,6 +117,7 @@ _MISSING: Mapping[str, Mapping[str, str]] = {
     f"{_PACKAGE}.cuda": CUDA,
     f"{_PACKAGE}.distributed": DISTRIBUTED,
     f"{_PACKAGE}.distributed.algorithms": MISSING_OF_ALGORITHMS,
+    f"{_PACKAGE}.distributed.algorithms.ddp_comm_hooks": MISSING_OF_HOOKS,
     f"{_PACKAGE}.distributed.tensor": MISSING_OF_TENSORS,
     f"{_PACKAGE}.fx": FX,
     f"{_PACKAGE}.jit": JIT,

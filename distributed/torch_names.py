@@ -32,6 +32,7 @@ OFFERED: Mapping[str, str] = {
         "comm.group_messages",
     ),
     **dict.fromkeys(("DeviceMesh", "init_device_mesh"), "parallel.device_mesh"),
+    "GradBucket": "nn.parallel.grad_bucket",
 }
 
 # Modules that stand elsewhere; import_paths.py leads there.
@@ -53,16 +54,20 @@ MISSING: Mapping[str, str] = {
 
 # The same below flow.distributed.algorithms.
 MISSING_OF_ALGORITHMS: Mapping[str, str] = {
-    "ddp_comm_hooks": (
-        "leave communication hooks out: gradients are summed by boxing; "
-        "flow.distributed.fsdp.MixedPrecisionPolicy(reduce_dtype=...) sums them in half precision"
-    ),
     "join": (
         "every rank takes part in every call; give each as many batches, as DistributedSampler and "
         "flow.utils.data.GlobalLoader do"
     ),
     "model_averaging": "gradients are averaged at every step; leave it out",
 }
+
+# The same below flow.distributed.algorithms.ddp_comm_hooks.
+MISSING_OF_HOOKS: Mapping[str, str] = dict.fromkeys(
+    """DDPCommHookType ddp_zero_hook mixed_precision_hooks optimizer_overlap_hooks
+    post_localSGD_hook powerSGD_hook quantization quantization_hooks register_ddp_comm_hook
+    """.split(),
+    "give model.register_comm_hook a function such as default_hooks.bf16_compress_hook",
+)
 
 # The same below flow.distributed.tensor.
 MISSING_OF_TENSORS: Mapping[str, str] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -17,6 +17,7 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...graph.pytree import tree_map
 from ..functional_call import functional_call
 from ..module import Module
+from .grad_bucket import Hook
 from .gradient_reducer import GradientReducer
 from .local_batch import LocalBatch
 
@@ -171,12 +172,30 @@ class DistributedDataParallel(Module):
             )
         return nullcontext()
 
-    def register_comm_hook(self, state: object, hook: Callable[..., object]) -> NoReturn:
-        """Raise OnefoldRuntimeError: gradients are boxed, by no function of the user's."""
-        raise OnefoldRuntimeError(
-            "DistributedDataParallel.register_comm_hook: gradients are summed by boxing. To change "
-            "them as they come, use tensor.register_post_accumulate_grad_hook under no_sync()."
-        )
+    def register_comm_hook(self, state: Any, hook: Hook) -> None:
+        """Let `hook(state, bucket)` combine gradients over the ranks, bucket by bucket.
+
+        The bucket is a GradBucket; the hook returns a future of the mean of its buffer over the
+        ranks, or another tensor of that size. `flow.distributed.algorithms.ddp_comm_hooks` has
+        hooks that send half precision. Parameters that are split are summed without it, and so are
+        those of a graph. Raises OnefoldTypeError for what is no function, OnefoldRuntimeError for
+        a second hook.
+
+        >>> import onefold as flow
+        >>> from onefold.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> model = DistributedDataParallel(flow.nn.Linear(4, 2), process_group=p)
+        >>> model.register_comm_hook(None, allreduce_hook)
+        """
+        if not callable(hook):
+            raise OnefoldTypeError(
+                f"Communication hook must be callable as hook(state, bucket), but got {hook!r}"
+            )
+        if self._reducer.hook is not None:
+            raise OnefoldRuntimeError(
+                "register_comm_hook can only be called once: write one hook that does both"
+            )
+        self._reducer.hook = (state, hook)
 
 
 def _placement(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...engine import interpreter
@@ -10,26 +12,45 @@ from ...engine.grad_attributes import register_post_accumulate_grad_hook
 from ...engine.leaf_hooks import LeafCalls, running_pass
 from ...engine.tensor import Tensor
 from ...optim.gradient_layouts import begin_aligned, with_gradients
+from .grad_bucket import Hook, by_dtype, combined, takes_hook
 
 
 class _Round:
     """The buckets of one backward pass."""
 
-    def __init__(self, buckets: int) -> None:
+    def __init__(self, buckets: int, hook: tuple[Any, Hook] | None) -> None:
         self.waiting: list[list[Tensor]] = [[] for _ in range(buckets)]
+        self.hook = hook
+        self.hooked = 0
+        self.left = set(range(buckets))
         self.ends: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
 
     def start(self, index: int) -> None:
         """Start the reduction of a bucket."""
         params, grads = with_gradients(self.waiting[index])
         self.waiting[index] = []
+        self.left.discard(index)
+        if self.hook is not None:
+            self._combine([param for param in params if takes_hook(param)])
+            params, grads = with_gradients([param for param in params if not takes_hook(param)])
         self.ends.append((params, begin_aligned(params, grads)))
+
+    def _combine(self, params: list[Tensor]) -> None:
+        """Let the hook combine gradients over the ranks."""
+        assert self.hook is not None
+        state, hook = self.hook
+        groups = by_dtype(params)
+        for number, group in enumerate(groups, 1):
+            last = number == len(groups) and not self.left
+            made = combined(hook, state, self.hooked, group, last)
+            self.hooked += 1
+            self.ends.append((group, partial(list, made)))
 
     def finish(self) -> None:
         """Start the remaining buckets, if some parameters had no gradient, and wait for all."""
-        for index, params in enumerate(self.waiting):
-            if params:
-                self.start(index)
+        self.left = {index for index, params in enumerate(self.waiting) if params}
+        for index in sorted(self.left):
+            self.start(index)
         for params, end in self.ends:
             for param, grad in zip(params, end(), strict=True):
                 param.grad = grad
@@ -44,6 +65,7 @@ class GradientReducer:
 
     def __init__(self, params: Iterable[Tensor], bucket_bytes: int) -> None:
         self.enabled = True
+        self.hook: tuple[Any, Hook] | None = None  # its state comes first
         self.buckets: list[list[Tensor]] = [[]]
         size = 0
         for param in reversed(list(params)):
@@ -62,7 +84,7 @@ class GradientReducer:
             return
         running = running_pass()
         if running not in self.rounds:
-            self.rounds[running] = _Round(len(self.buckets))
+            self.rounds[running] = _Round(len(self.buckets), self.hook)
             running.at_end(self.rounds[running].finish)
         now, index = self.rounds[running], self._bucket_of[id(param)]
         now.waiting[index].append(param)
