@@ -98,7 +98,7 @@ def default_for(rank_of: tuple[int, ...]) -> str:
 
 
 # Closed forms, where transfers take no time. Sources: Huang et al. (2019), Narayanan et al. (2019,
-# 2021), Qi et al. (2023, 2024).
+# 2021), Lamy-Poirier (2023), Qi et al. (2023, 2024).
 
 
 def _filled(ranks: int, chunks: int, m: int, times: Times) -> float:
@@ -107,6 +107,10 @@ def _filled(ranks: int, chunks: int, m: int, times: Times) -> float:
 
 def _interleaved_bubble(ranks: int, chunks: int, m: int, times: Times) -> float | None:
     return _filled(ranks, chunks, m, times) if chunks == 1 or m % ranks == 0 else None
+
+
+def _looped_bubble(ranks: int, chunks: int, m: int, times: Times) -> float | None:
+    return _filled(ranks, chunks, m, times) if chunks == 1 or m >= ranks else None
 
 
 def _interleaved_held(rank: int, ranks: int, chunks: int, m: int) -> int | None:
@@ -140,6 +144,12 @@ SCHEDULES: dict[str, Pipeline] = {
     ),
     "interleaved": Pipeline(
         orders.interleaved, _interleaved_bubble, _interleaved_held, stages_per_rank=None
+    ),
+    "looped-bfs": Pipeline(
+        orders.looped_bfs,
+        _looped_bubble,
+        lambda rank, ranks, chunks, m: m * chunks,
+        stages_per_rank=None,
     ),
     "zb-h1": Pipeline(
         orders.zb_h1, _zero_bubble(1), lambda rank, ranks, chunks, m: min(m, ranks - rank)

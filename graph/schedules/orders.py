@@ -15,6 +15,13 @@ def gpipe(rank: int, ranks: int, chunks: int, m: int) -> Order:
     yield from (Action("B", rank, i) for i in range(m))
 
 
+def looped_bfs(rank: int, ranks: int, chunks: int, m: int) -> Order:
+    """All micro-batches in one stage of a rank, then in its next (Lamy-Poirier, 2023)."""
+    stages = range(rank, ranks * chunks, ranks)
+    yield from (Action("F", stage, i) for stage in stages for i in range(m))
+    yield from (Action("B", stage, i) for stage in reversed(stages) for i in range(m))
+
+
 def one_forward_one_backward(rank: int, ranks: int, chunks: int, m: int) -> Order:
     """As many forwards as there are ranks after this one, then in turn (Narayanan et al., 2019)."""
     warm = min(m, ranks - 1 - rank)

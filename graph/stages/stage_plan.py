@@ -1,10 +1,8 @@
 """Stage plan: the instructions of every group of ranks, with messages in one global order.
 
-The order is that in which the values are produced when every action takes the time of its kind.
-Each rank posts its sends and receives in this order, receives before the action that needs them. So
-no send can wait for a receive that is posted after it, even on back ends that match messages by
-order alone. (Each pair of ends is one sparse collective, and all ranks agree on their order.)
-Copies to the host and back (R and P) are placed between them (`stage_copies.py`).
+The order is that in which the values are produced when every action takes the time of its kind
+(`message_order.py`). Copies to the host and back (R and P) are placed between them
+(`stage_copies.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from ...distributed.world import shortened
@@ -21,6 +18,7 @@ from ...errors import OnefoldValueError
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action, Schedule
 from ..schedules.diagram import diagram
+from ..schedules.message_order import Posting, postings_after
 from ..schedules.named_schedules import default_for, make
 from ..schedules.schedule_check import check, in_flight
 from ..schedules.simulate import Timeline, Times, simulate
@@ -29,7 +27,6 @@ from .stage_copies import with_copies
 
 Way: TypeAlias = Literal["send", "receive"]
 OF_ALL = ("unscale", "clip_grad_norm_", "clip_factor")  # steps that need all ranks' gradients
-_AHEAD = 1  # actions before the one that needs it, a receive is posted
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ def _instructions(
     staged: Staged, actions: Sequence[Action], group: int, orders: dict[tuple[int, int], int]
 ) -> list[Instruction]:
     at = {action: index for index, action in enumerate(actions)}
-    messages: list[tuple[int, Message, int]] = []  # with the action after or before which it is
+    postings: list[Posting[Message]] = []
     for (index, micro), order in orders.items():
         transfer = staged.transfers[index]
         ends: tuple[tuple[Way, Part], ...]
@@ -178,31 +175,14 @@ def _instructions(
         for kind, part in ends:
             if staged.group_of[part[1]] == group:
                 message = Message(kind, index, micro, order)
-                messages.append((order, message, at[Action(*part, micro)]))
-    waiting = [(message, action) for _, message, action in sorted(messages, key=itemgetter(0))]
+                postings.append(Posting(message, kind == "send", at[Action(*part, micro)]))
     found: list[Instruction] = []
     copies = with_copies(actions, staged.segments)
-    for done, action in enumerate((None, *actions), -1):  # the actions up to `done` have run
-        found += [] if action is None else [action]
-        count = _postable(waiting, done)
-        found += [message for message, _ in waiting[:count]]
-        del waiting[:count]
+    for done, messages in enumerate(postings_after(postings, len(actions)), -1):
+        found += [] if done < 0 else [actions[done]]
+        found += messages
         found += copies.get(done + 1, ())
-    assert not waiting
     return found
-
-
-def _postable(waiting: Sequence[tuple[Message, int]], done: int) -> int:
-    """How many of the next messages to post: receives when soon needed, or before a send."""
-    count = 0
-    for place, (message, action) in enumerate(waiting):
-        if message.kind == "send":
-            if action > done:
-                break
-            count = place + 1
-        elif action <= done + 1 + _AHEAD:
-            count = place + 1
-    return count
 
 
 def schedule_for(ranks: Sequence[frozenset[int]], name: str | None, micro_batches: int) -> Schedule:

@@ -71,6 +71,17 @@ def test_interleaved(p, v):
 
 
 @pytest.mark.parametrize("p", STAGES)
+@pytest.mark.parametrize("v", [1, 2, 3, 4])
+def test_looped_bfs(p, v):
+    for m in MICRO_BATCHES:
+        schedule = make("looped-bfs", p * v, m, p)
+        check(schedule)
+        if m >= p:
+            assert simulate(schedule, Times(2.0, 3.0, 1.5)).bubble == pytest.approx((p - 1) * 6.5)
+        assert [in_flight(schedule, rank) for rank in range(p)] == [m * v] * p
+
+
+@pytest.mark.parametrize("p", STAGES)
 def test_zero_bubble_schedules(p):
     times = Times(3.0, 3.5, 2.5)
     f, i, w = 3.0, 3.5, 2.5
@@ -107,7 +118,7 @@ def test_zb_v(p):
     st.lists(st.floats(0, 5), min_size=4, max_size=4),
 )
 def test_any_schedule_runs_and_never_ends_before_its_work(name, ranks, m, chunks, drawn):
-    per_rank = {"interleaved": chunks, "zb-v": 2}.get(name, 1)
+    per_rank = {"interleaved": chunks, "looped-bfs": chunks, "zb-v": 2}.get(name, 1)
     schedule = make(name, ranks * per_rank, m, ranks)
     check(schedule)
     skips = [*chain(schedule.stages), *((0, s) for s in range(2, schedule.stages))]
@@ -158,7 +169,8 @@ def test_a_wrong_schedule_is_noticed(actions, text):
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 @pytest.mark.parametrize("p", STAGES)
 def test_schedules_have_their_closed_forms(name, p):
-    for v in (1, 2, 3, 4) if name == "interleaved" else (2,) if name == "zb-v" else (1,):
+    several = (1, 2, 3, 4)
+    for v in {"interleaved": several, "looped-bfs": several, "zb-v": (2,)}.get(name, (1,)):
         for m in MICRO_BATCHES:
             assert check_forms(make(name, p * v, m, p)) is None
 

@@ -42,7 +42,8 @@ def cases(draw):
     """(spec, schedule, micro-batches)"""
     kind = draw(st.sampled_from(sorted(MESHES)))
     meshes = draw(st.sampled_from(MESHES[kind]))
-    names = {"looped": ("interleaved", None), "v": ("zb-v",)}.get(kind, (*PLAIN, None))
+    several = {"looped": ("interleaved", "looped-bfs", None), "v": ("zb-v",)}
+    names = several.get(kind, (*PLAIN, None))
     spec = pipelines.Spec(
         meshes=meshes,
         layouts=tuple(draw(st.integers(0, 3)) for _ in meshes),
@@ -93,6 +94,7 @@ LAUNCHED = {
         (pipelines.Spec(((0,), (1,)), (0, 0), tied=True), "zb-h1"),
         (pipelines.Spec(((0,), (1,)), (0, 0), dropout=0.3, offloaded=(0, 1)), "zb-h1"),
         (pipelines.Spec(((0,), (1,), (0,), (1,)), (0, 0, 0, 0), shortcut=True), "interleaved"),
+        (pipelines.Spec(((0,), (1,), (0,), (1,)), (0, 0, 0, 0), tied=True), "looped-bfs"),
         (pipelines.Spec(((0,), (1,), (1,), (0,)), (0, 0, 0, 0), shortcut=True), "zb-v"),
     ],
     4: [
