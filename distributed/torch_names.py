@@ -36,7 +36,16 @@ OFFERED: Mapping[str, str] = {
 }
 
 # Modules that stand elsewhere; import_paths.py leads there.
-MODULES = ("algorithms", "checkpoint", "device_mesh", "fsdp", "nn", "optim", "tensor")
+MODULES = (
+    "algorithms",
+    "checkpoint",
+    "device_mesh",
+    "fsdp",
+    "nn",
+    "optim",
+    "pipelining",
+    "tensor",
+)
 
 _GUIDE = "; docs/from_fsdp.md shows the same program"
 MISSING: Mapping[str, str] = {
@@ -47,7 +56,6 @@ MISSING: Mapping[str, str] = {
     ),
     "_functional_collectives": "global tensors communicate by to_global, which has gradients",
     "autograd": "global tensors communicate by to_global, which has gradients",
-    "pipelining": "use set_stage in an nn.Graph; docs/graph.md has schedules" + _GUIDE,
     "rpc": "every rank runs the same program; send values with dist.send or broadcast_object_list",
     "run": "start programs with torchrun or `python -m onefold.distributed.launch`",
 }
