@@ -241,7 +241,7 @@ def local_to_global(
         to_placement, nd_sbp = _read_join(self, placement, sbp, check_meta)
     except OnefoldValueError as error:
         if check_meta and _has_peers():
-            report_problem(error)  # the others wait for it
+            report_problem(error, placement)  # the others wait for it
         raise
     if interpreter.capturing():
         raise OnefoldRuntimeError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,29 @@ from .meta import Meta, blank_shards
 from .placement import Placement
 from .sbp import NdSbp, short
 from .tensor import Tensor
+from .thread_stack import ThreadStack
+
+_members_alone = ThreadStack[bool]("members_alone")
+
+
+@contextmanager
+def joined_by_members(alone: bool = True) -> Iterator[None]:
+    """In the block the processes of a placement join parts, while others do something else.
+
+    So groups of processes can have tensors of their own, of which the others know nothing.
+    """
+    _members_alone.push(alone)
+    try:
+        yield
+    finally:
+        _members_alone.pop()
+
+
+def _joining(placement: Placement) -> tuple[int, ...]:
+    """The ranks that join parts on a placement."""
+    if any(_members_alone.items()[-1:]):
+        return tuple(placement.flat_ranks)
+    return tuple(range(world().size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +54,23 @@ class Parts:
 def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> Parts:
     """The members' parts, as gathered from them if `check_meta`, else assumed to be like `x`.
 
-    Collective over the job then. Raises RankMismatch when processes disagree on what they join.
+    Collective over the job then, or over the placement (`joined_by_members`). Raises RankMismatch
+    when processes disagree on what they join.
     """
     here = world()
-    if not here.launched or here.planned or not check_meta:
+    ranks = _joining(placement) if here.launched and check_meta else ()
+    if here.planned or here.rank not in ranks:
         return Parts([tuple(x.shape)] * placement.num_ranks, x.dtype, x.requires_grad)
     mine = (tuple(x.shape), x.dtype, repr(placement), short(nd_sbp), x.requires_grad)
-    all_ranks = tuple(range(here.size))
-    gathered = collectives.gather_objects((mine, user_line()), all_ranks)
-    for rank, (theirs, line) in enumerate(gathered):
+    found = collectives.gather_objects((mine, user_line()), ranks)
+    gathered = dict(zip(ranks, found, strict=True))
+    for rank, (theirs, line) in gathered.items():
         if theirs[0] is None:
             raise RankMismatch(
                 f"local_to_global: rank {rank} could not take part, at {line}: {theirs[1]}"
             )
     member = placement.flat_ranks[0]
-    for rank, (theirs, line) in enumerate(gathered):
+    for rank, (theirs, line) in gathered.items():
         first = 1 if rank in placement.position else 2  # a non-member's part does not count
         if theirs[first:4] != gathered[member][0][first:4]:
             raise RankMismatch(
@@ -59,9 +86,13 @@ def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> P
     )
 
 
-def report_problem(error: OnefoldError) -> None:
+def report_problem(error: OnefoldError, placement: object) -> None:
     """Take part in the others' `parts` with an error, so that none of them waits."""
-    collectives.gather_objects(((None, str(error)), user_line()), tuple(range(world().size)))
+    ranks = tuple(range(world().size))
+    if isinstance(placement, Placement):
+        ranks = _joining(placement)
+    if world().rank in ranks:
+        collectives.gather_objects(((None, str(error)), user_line()), ranks)
 
 
 def joined_shape(

@@ -12,6 +12,7 @@ import torch
 
 from ..distributed.topology import get_world_size
 from ..distributed.world import world
+from ..engine.local_shards import joined_by_members
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.pytree import tree_map
@@ -234,7 +235,7 @@ def fully_shard(
     over the ranks, as in torch, if each rank's loss is a mean over its part. Global inputs are
     taken as they are: then results are global, and gradients those of one process with all of the
     batch.
-    Every rank takes part in every call. Raises OnefoldTypeError for what is no module,
+    Every rank of the mesh takes part in every call. Raises OnefoldTypeError for what is no module,
     OnefoldValueError for a mesh of more axes and for parameters on the host. Zhao et al., "PyTorch
     FSDP" (2023).
 
@@ -281,7 +282,9 @@ def shard_module(
             chosen = None if dim_of is None else dim_of(param)
             dims[name] = 0 if chosen is None else chosen.dim
     styled = lift_styled(module, mesh)
-    module.to_global(mesh.placement, lambda name, tensor: None)
+    alone = len(mesh.placement.flat_ranks) < get_world_size()
+    with joined_by_members(alone):
+        module.to_global(mesh.placement, lambda name, tensor: None)
     params = dict(module.named_parameters())
     used = {name: params[name].sbp for name in dims}
     stored = {
@@ -298,7 +301,7 @@ def shard_module(
     again, dtypes = reshard_after_forward, (policy.param_dtype, policy.reduce_dtype)
     add_gathers(module, split, again, own=own)
     add_gathers(module, cast_too, again, *dtypes, own=own)
-    batch = LocalBatch(mesh.placement, mesh.axes)
+    batch = LocalBatch(mesh.placement, mesh.axes, members_alone=alone)
     module.__dict__["_fsdp_calls"] = _Calls(batch, policy, styled)
     if not isinstance(module, FSDPModule):
         module.__class__ = _sharded_class(type(module))

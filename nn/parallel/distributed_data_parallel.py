@@ -11,6 +11,7 @@ import torch
 from ...distributed.topology import get_world_size
 from ...engine import interpreter
 from ...engine.convert import to_local
+from ...engine.local_shards import joined_by_members
 from ...engine.placement import Placement
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -39,11 +40,12 @@ class DistributedDataParallel(Module):
     local inputs: for another use of `module`, load its `state_dict()` into one that is not wrapped.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
-    `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
-    gradient are no problem, and buffers are one value for all ranks, so that
-    `find_unused_parameters`, `broadcast_buffers`, `gradient_as_bucket_view` and other arguments
-    about these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
-    OnefoldValueError for arguments that would have an effect. Li et al., "PyTorch Distributed"
+    `process_group` or `device_mesh` says over which ranks; by default over all. A placement does
+    too, for a module that the ranks outside make and call as well. Parameters without a gradient
+    are no problem, and buffers are one value for all ranks, so that `find_unused_parameters`,
+    `broadcast_buffers`, `gradient_as_bucket_view` and other arguments about these have no effect.
+    Raises OnefoldRuntimeError if no parameter requires a gradient, and OnefoldValueError for
+    arguments that would have an effect. Li et al., "PyTorch Distributed"
     (2020).
 
     >>> import onefold as flow
@@ -62,7 +64,7 @@ class DistributedDataParallel(Module):
         dim: int = 0,
         broadcast_buffers: bool | None = None,
         init_sync: bool = True,
-        process_group: Placement | None = None,
+        process_group: object = None,
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
@@ -71,7 +73,7 @@ class DistributedDataParallel(Module):
         delay_all_reduce_named_params: object = None,
         param_to_hook_all_reduce: object = None,
         mixed_precision: object = None,
-        device_mesh: Placement | None = None,
+        device_mesh: object = None,
         skip_all_reduce_unused_params: bool = False,
         bucket_cap_mb_list: list[int] | None = None,
         batched_grad_copy: bool = False,
@@ -100,7 +102,9 @@ class DistributedDataParallel(Module):
             mixed_precision=mixed_precision,
             bucket_cap_mb_list=bucket_cap_mb_list,
         )
+        given = device_mesh if process_group is None else process_group
         placement = _placement(params[0], process_group, device_mesh)
+        alone = not (given is None or isinstance(given, Placement))  # of torch: a group's own call
         cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
         if cap <= 0:
             raise OnefoldValueError(f"bucket_cap_mb must be above 0, but is {bucket_cap_mb}")
@@ -111,11 +115,12 @@ class DistributedDataParallel(Module):
         self.static_graph = static_graph
         self.bucket_bytes_cap = int(cap * 1024 * 1024)
         self.placement = placement
-        self._batch = LocalBatch(placement, dim=dim)
+        self._batch = LocalBatch(placement, dim=dim, members_alone=alone)
         self.require_backward_grad_sync = True
         self._checked = False
         if any(t.is_local for t in [*module.parameters(), *module.buffers()]):
-            module.to_global(placement, lambda name, tensor: None)
+            with joined_by_members(alone):
+                module.to_global(placement, lambda name, tensor: None)
         self.module = module
         self._reducer = GradientReducer(params, self.bucket_bytes_cap)
 
@@ -198,20 +203,13 @@ class DistributedDataParallel(Module):
         self._reducer.hook = (state, hook)
 
 
-def _placement(
-    param: Tensor, process_group: Placement | None, device_mesh: Placement | None
-) -> Placement:
+def _placement(param: Tensor, process_group: object, device_mesh: object) -> Placement:
     """Over which ranks the batch is split."""
     if process_group is not None and device_mesh is not None:
         raise OnefoldRuntimeError(
             "Cannot specify both process_group and device_mesh arguments: either is the placement"
         )
-    given: object = device_mesh if process_group is None else process_group
-    if given is not None and not isinstance(given, Placement):
-        raise OnefoldTypeError(
-            "DistributedDataParallel: process_group must be None, for all ranks, or an "
-            f'onefold.placement such as flow.placement("cpu", ranks=[0, 1]), but got {given!r}'
-        )
+    given = _given_placement(param, device_mesh if process_group is None else process_group)
     if param.is_global:
         if given is not None and given is not param.placement:
             raise OnefoldValueError(
@@ -222,6 +220,22 @@ def _placement(
     if given is not None:
         return given
     return Placement(param.device.type, list(range(get_world_size())))
+
+
+def _given_placement(param: Tensor, given: Any) -> Placement | None:
+    """A placement, or that of a process group or of a mesh, which stand above this package."""
+    if given is None:
+        return None
+    if isinstance(given, Placement):
+        return given
+    group = given.get_group() if hasattr(given, "get_group") else given
+    if not isinstance(getattr(group, "ranks", None), tuple):
+        raise OnefoldTypeError(
+            "DistributedDataParallel: process_group must be None, for all ranks, a group of "
+            "flow.distributed.new_group, or an onefold.placement such as "
+            f'flow.placement("cpu", ranks=[0, 1]), but got {given!r}'
+        )
+    return Placement(param.device.type, list(group.ranks))
 
 
 def _check_unsupported(**given: object) -> None:

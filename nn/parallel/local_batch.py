@@ -7,6 +7,7 @@ from typing import Any
 
 from ...engine.autograd_function import Function
 from ...engine.convert import to_global, to_local
+from ...engine.local_shards import joined_by_members
 from ...engine.placement import Placement
 from ...engine.sbp import broadcast, split, without_partial
 from ...engine.tensor import Tensor
@@ -18,10 +19,18 @@ class LocalBatch:
 
     The batch is split along the dim `dim` over `axes` of the placement; along other axes ranks have
     the same part. If the loss of each rank is a mean over its part, gradients are means over ranks.
+    With `members_alone` the ranks of the placement call it, and those outside do something else.
     """
 
-    def __init__(self, placement: Placement, axes: Sequence[int] = (0,), dim: int = 0) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        axes: Sequence[int] = (0,),
+        dim: int = 0,
+        members_alone: bool = False,
+    ) -> None:
         self.placement = placement
+        self.members_alone = members_alone
         self.dim = dim
         self._split = tuple(
             [split(dim) if axis in axes else broadcast for axis in range(placement.ndim)]
@@ -43,7 +52,8 @@ class LocalBatch:
             found = True
             return self._join(x, check)
 
-        return tree_map(given, read), found
+        with joined_by_members(self.members_alone):
+            return tree_map(given, read), found
 
     def own_parts(self, result: Any) -> Any:
         """A pytree with this rank's parts of its global tensors."""

@@ -67,6 +67,8 @@ class _PipelineSchedule:
         _check_ranks(name, first, self.order)
         schedule = make(self.order, first.num_stages, n_microbatches, first.group_size)
         _check_stages(name, stages, schedule.rank_of)
+        for stage in stages:
+            stage.check_placements()
         whole = whole_backwards(schedule)
         rank = first.group_rank
         self._plans = {

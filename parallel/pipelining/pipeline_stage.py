@@ -13,7 +13,7 @@ from ...distributed.world import world
 from ...engine.argument_types import DeviceLike
 from ...engine.convert import read_device
 from ...engine.tensor import Tensor
-from ...errors import OnefoldTypeError, OnefoldValueError, ShapeError
+from ...errors import OnefoldTypeError, OnefoldValueError, PlacementError, ShapeError
 from ...graph.setting_checks import integer
 from ...nn.module import Module
 from ...nn.parallel import DistributedDataParallel
@@ -108,6 +108,19 @@ class PipelineStage:
                 f"micro-batch has {listed(forms)}: give examples of one micro-batch, or leave "
                 f"{what} out"
             )
+
+    def check_placements(self) -> None:
+        """Raise PlacementError for parameters that ranks with other stages should hold, too."""
+        others = {*self.ranks} - {self.ranks[self.group_rank]}
+        for name, param in self.submod.named_parameters():
+            if param.is_global and others & {*param.placement.flat_ranks}:
+                raise PlacementError(
+                    f"stage {self.stage_index}: {name} is on ranks "
+                    f"{list(param.placement.flat_ranks)}, but "
+                    f"{sorted(others & {*param.placement.flat_ranks})} have other stages. Lay a "
+                    "stage over the ranks that have it only: of a mesh with an axis of stages take "
+                    "fully_shard(module, mesh=DeviceMesh('cuda', mesh['dp'].mesh))"
+                )
 
     @contextmanager
     def gradients_summed(self, now: bool) -> Iterator[None]:

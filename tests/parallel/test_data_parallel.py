@@ -75,7 +75,7 @@ def trained_by_torch(steps=1):
     return {name: value.numpy() for name, value in model.state_dict().items()}
 
 
-def train(model, make, steps=1):
+def train(model, make, steps=1, read=lambda value: value.numpy()):
     """The same with our model, which gets what `make` makes of arrays; the parameters as arrays."""
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for x, y in batches():
@@ -87,7 +87,7 @@ def train(model, make, steps=1):
         for name, param in model.named_parameters():
             assert "unused" in name or param.grad.sbp == param.sbp
         optimizer.step()
-    return {name: value.numpy() for name, value in model.state_dict().items()}
+    return {name: read(value) for name, value in model.state_dict().items()}
 
 
 def assert_same(found, wanted):
@@ -106,6 +106,26 @@ def test_global_batches(ranks, cap, world):
     split = (S0, *(B,) * (p.ndim - 1))
     found = train(model, lambda x: flow.tensor(x, placement=p, sbp=split))
     assert_same(found, trained_by_torch())
+
+
+def test_groups_and_meshes_say_over_which_ranks():
+    def program():
+        mesh = flow.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+        group = flow.distributed.new_group([0, 2] if mesh["b"].get_local_rank() == 0 else [1, 3])
+        part = slice(0, 4) if mesh["a"].get_local_rank() == 0 else slice(4, 8)
+        found = []
+        for options in ({"process_group": group}, {"device_mesh": mesh["a"]}):
+            model = DistributedDataParallel(net(), **options)
+            trained = train(
+                model, lambda x: flow.tensor(x[part]), read=lambda value: value.to_local().numpy()
+            )
+            found.append((model.placement.flat_ranks, trained))
+        return found
+
+    for rank, found in enumerate(run_ranks(4, program)):
+        for ranks, trained in found:
+            assert ranks == ((0, 2) if rank % 2 == 0 else (1, 3))
+            assert_same(trained, trained_by_torch())
 
 
 def test_gradients_of_several_batches_are_summed_once(world):
