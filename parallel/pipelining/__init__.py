@@ -3,7 +3,7 @@
 An `nn.Graph` with `set_stage` runs the same schedules in one program for all ranks.
 """
 
-from .chunk_specs import TensorChunkSpec as TensorChunkSpec
+from .pipe import Pipe, build_stage, pipeline
 from .pipeline_schedules import (
     Schedule1F1B,
     ScheduleDualPipeV,
@@ -14,8 +14,10 @@ from .pipeline_schedules import (
     ScheduleZBVZeroBubble,
 )
 from .pipeline_stage import PipelineStage
+from .stage_tracing import SplitPoint, pipe_split
 
 __all__ = [
+    "Pipe",
     "PipelineStage",
     "Schedule1F1B",
     "ScheduleDualPipeV",
@@ -24,4 +26,8 @@ __all__ = [
     "ScheduleInterleavedZeroBubble",
     "ScheduleLoopedBFS",
     "ScheduleZBVZeroBubble",
+    "SplitPoint",
+    "build_stage",
+    "pipe_split",
+    "pipeline",
 ]
