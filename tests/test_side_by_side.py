@@ -19,7 +19,7 @@ from launched import run_ranks
 from source_tree import REPO
 
 # How many blocks of each need two processes.
-PAGES = {"docs/from_torch.md": 2, "docs/from_fsdp.md": 11}
+PAGES = {"docs/from_torch.md": 2, "docs/from_fsdp.md": 12}
 NUMBER = re.compile(r"-?\b\d+\.\d{4}\b")
 TWO_PROCESSES = "skip: needs two processes"
 FOUR_RANKS = "[[0, 1], [2, 3]]"

@@ -56,6 +56,11 @@ from onefold.cuda.amp.grad_scaler import GradScaler
 from onefold.accelerator import current_accelerator, is_available
 from onefold.autograd.graph import save_on_cpu
 from onefold.cuda.profiler import start, stop
+from onefold.distributed.pipelining import Pipe, PipelineStage, Schedule1F1B, SplitPoint, pipeline
+from onefold.distributed.pipelining import ScheduleGPipe, ScheduleInterleaved1F1B, pipe_split
+from onefold.distributed.pipelining.microbatch import TensorChunkSpec, merge_chunks
+from onefold.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from onefold.distributed.pipelining.stage import PipelineStage
 from onefold.distributed import DistBackendError, get_node_local_rank, is_backend_available
 from onefold.linalg import LinAlgError
 from onefold.nn.attention import SDPBackend, sdpa_kernel
