@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,10 +13,17 @@ from ..distributed.collectives import gather_objects
 from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor
-from ..errors import CheckpointError, OnefoldError, OnefoldTypeError, OnefoldValueError
+from ..errors import (
+    CheckpointError,
+    OnefoldError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    RankMismatch,
+)
 from .background import Saving
 from .live_state import Part, Stateful, load_all, parts_of
 from .manifest import FILE, read_manifest
+from .merged_states import merged
 from .save_load import save as save_file
 from .training_state import (
     Folder,
@@ -130,10 +138,12 @@ def save(
 
     It holds tensors, numbers and strings in dicts, modules, optimizers and other objects with
     `state_dict` and `load_state_dict`. Each process writes the parts of global tensors that it is
-    the first to hold. A checkpoint that is in the folder is replaced when the new one is complete.
-    The folder is one of `flow.checkpoint.save`, not of torch. The other arguments have no effect.
-    Raises CheckpointError, on every process, where it cannot be written, and OnefoldValueError for
-    a folder that holds other files.
+    the first to hold. Processes may have tensors of other names, such as those of their stages of a
+    pipeline; local tensors of one name are taken to be equal. A checkpoint that is in the folder is
+    replaced when the new one is complete. The folder is one of `flow.checkpoint.save`, not of
+    torch. The other arguments have no effect. Raises CheckpointError, on every process, where it
+    cannot be written, OnefoldValueError for a folder that holds other files, and RankMismatch where
+    processes have different values of one name.
 
     >>> import onefold as flow, tempfile
     >>> state = {"model": flow.nn.Linear(2, 2).state_dict(), "epoch": 3}
@@ -181,7 +191,10 @@ def _begin(
         except OSError as error:
             raise CheckpointError(f"cannot write {folder}: {error.strerror}") from error
 
-    return write(_sections(state_dict), folder, 0, check, async_=in_background, replaces=True)
+    sections = _sections(state_dict)
+    with suppress(RankMismatch):  # which all processes raise together
+        return write(sections, folder, 0, check, async_=in_background, replaces=True)
+    return write(merged(sections), folder, 0, check, async_=in_background, replaces=True)
 
 
 def _may_replace(folder: Path, overwrite: bool) -> bool:

@@ -26,7 +26,7 @@ from onefold.distributed.fsdp import (
     fully_shard,
 )
 from onefold.distributed.tensor import Shard
-from onefold.errors import CheckpointError, OnefoldTypeError, OnefoldValueError
+from onefold.errors import CheckpointError, OnefoldTypeError, OnefoldValueError, RankMismatch
 
 
 def net(lib, wrap=lambda model: model):
@@ -324,3 +324,78 @@ def test_errors(world, tmp_path):
     (tmp_path / ".metadata").write_text("")
     with pytest.raises(CheckpointError, match="was written by torch; convert it"):
         dcp.load({"model": model}, checkpoint_id=tmp_path)
+
+
+def stage_of(rank, seed=0):
+    """A stage of a pipeline, whose names no other rank has."""
+    flow.manual_seed(seed + rank)
+    model = nn.Sequential()
+    model.add_module(f"layer{rank}", nn.Linear(4, 4))
+    optimizer = flow.optim.AdamW(model.parameters(), lr=0.1)
+    model(flow.ones(2, 4)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+def save_stages(folder):
+    model, optimizer = stage_of(flow.env.get_rank())
+    state, of_optimizer = get_state_dict(model, optimizer, options=FLAT)
+    shared = {"weight": flow.arange(3), "epoch": 4}
+    dcp.save({"model": state, "optimizer": of_optimizer, "shared": shared}, checkpoint_id=folder)
+    halves = nn.Linear(64, 64)
+    if flow.env.get_rank() < 2:  # a stage on two ranks, and one on the others
+        fully_shard(halves, mesh=flow.distributed.DeviceMesh("cpu", [0, 1]))
+        dcp.save({"model": halves.state_dict()}, checkpoint_id=f"{folder}-halves")
+        return halves.weight.placements
+    dcp.save({"model": {"other": flow.ones(2)}}, checkpoint_id=f"{folder}-halves")
+    return None
+
+
+def load_stages(folder):
+    rank = flow.env.get_rank()
+    (model, optimizer), (trained, _) = stage_of(rank, seed=9), stage_of(rank)
+    state, of_optimizer = get_state_dict(model, optimizer, options=FLAT)
+    epoch = {"model": state, "optimizer": of_optimizer, "shared": {"epoch": 0}}
+    dcp.load(epoch, checkpoint_id=folder)
+    set_state_dict(
+        model, optimizer, model_state_dict=state, optim_state_dict=of_optimizer, options=FLAT
+    )
+    name = f"layer{rank}.weight"
+    return epoch["shared"]["epoch"], flow.equal(state[name], trained.state_dict()[name])
+
+
+def test_states_of_stages(tmp_path, world):
+    """Each rank has tensors of its own; any number of ranks reads them."""
+    folder = str(tmp_path / "stages")
+    found = run_ranks(3, save_stages, folder)
+    assert found[0] == found[1] == (Shard(0),)
+    assert run_ranks(3, load_stages, folder) == [(4, True)] * 3
+    models = [stage_of(rank)[0].state_dict() for rank in range(3)]
+    names = {name: value for model in models for name, value in model.items()}
+    state = {name: flow.zeros_like(value) for name, value in names.items()}
+    dcp.load({"model": state}, checkpoint_id=folder)
+    assert all(flow.equal(state[name], value) for name, value in names.items())
+    halves = {"weight": flow.zeros(64, 64), "bias": flow.zeros(64), "other": flow.zeros(2)}
+    dcp.load({"model": halves}, checkpoint_id=f"{folder}-halves")
+    assert halves["weight"].abs().sum() > 0 and halves["other"].sum() == 2
+
+
+def test_states_that_cannot_be_joined(tmp_path):
+    def program():
+        model, optimizer = stage_of(flow.env.get_rank())
+        state, of_optimizer = get_state_dict(model, optimizer)
+        rows = 2 + flow.env.get_rank()
+        for each in ({"model": state, "optimizer": of_optimizer}, {"x": flow.ones(rows)}):
+            with pytest.raises(RankMismatch, match="ranks 0 and 1 have different") as caught:
+                dcp.save(each, checkpoint_id=str(tmp_path / "no"))
+            found.append(str(caught.value))
+        return found
+
+    found = []
+    groups, sizes = run_ranks(2, program)[0]
+    assert "'optimizer.param_groups'" in groups
+    assert "StateDictOptions(flatten_optimizer_state_dict=True)" in groups
+    assert "'values.x'" in sizes
