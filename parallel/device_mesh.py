@@ -18,12 +18,16 @@ from ..errors import OnefoldRuntimeError, OnefoldValueError
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
+_STAGES = "pp"  # as torch's documentation names the axis of a pipeline
+
 
 class DeviceMesh:
     """Ranks as an n-d mesh, of which each axis may have a name; or some axes of such a mesh.
 
     `mesh["tp"]` names an axis of the whole mesh. What is laid out over it is global over the whole
-    mesh, and broadcast along the other axes. Raises OnefoldValueError for names that do not fit.
+    mesh, and broadcast along the other axes. An axis named "pp" is that of a pipeline's stages, of
+    which a rank has one: other axes name those of the ranks with the same stage. Raises
+    OnefoldValueError for names that do not fit.
 
     >>> import onefold as flow
     >>> mesh = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("dp", "tp"))
@@ -124,7 +128,13 @@ class DeviceMesh:
         """The mesh of the axes with these names. Raises KeyError for another name."""
         chosen = (names,) if isinstance(names, str) else tuple(names)
         axes = tuple([self.axes[self._axis(name)] for name in chosen])
-        return self._of(self.placement, axes, chosen)
+        placement = self.placement
+        if _STAGES in (self.mesh_dim_names or ()) and _STAGES not in chosen and world().launched:
+            stages = self.axes[self._axis(_STAGES)]
+            at = placement.coordinate(placement.position.get(self.get_rank(), 0))[stages]
+            placement = Placement(self.device_type, np.take(placement.ranks, at, stages))
+            axes = tuple([axis - (axis > stages) for axis in axes])
+        return self._of(placement, axes, chosen)
 
     def _axis(self, dim: int | str) -> int:
         """The number of an axis among those of this mesh."""

@@ -281,9 +281,9 @@ def shard_module(
         if id(param) not in done:
             chosen = None if dim_of is None else dim_of(param)
             dims[name] = 0 if chosen is None else chosen.dim
-    styled = lift_styled(module, mesh)
     alone = len(mesh.placement.flat_ranks) < get_world_size()
     with joined_by_members(alone):
+        styled = lift_styled(module, mesh)
         module.to_global(mesh.placement, lambda name, tensor: None)
     params = dict(module.named_parameters())
     used = {name: params[name].sbp for name in dims}

@@ -118,8 +118,9 @@ class PipelineStage:
                     f"stage {self.stage_index}: {name} is on ranks "
                     f"{list(param.placement.flat_ranks)}, but "
                     f"{sorted(others & {*param.placement.flat_ranks})} have other stages. Lay a "
-                    "stage over the ranks that have it only: of a mesh with an axis of stages take "
-                    "fully_shard(module, mesh=DeviceMesh('cuda', mesh['dp'].mesh))"
+                    "stage over the ranks that have it only: name the axis of the stages 'pp', as "
+                    "in init_device_mesh('cuda', (2, 4), mesh_dim_names=('pp', 'dp')), and take "
+                    "mesh['dp'] of it"
                 )
 
     @contextmanager

@@ -15,6 +15,7 @@ from stage_programs import (
     TURNED,
     both_stages,
     data,
+    filled,
     joined,
     linear,
     map_read,
@@ -24,7 +25,7 @@ from stage_programs import (
     rows,
     same,
     train,
-)  # fmt: skip
+)
 
 import onefold as flow
 from onefold.distributed import pipelining as ours
@@ -34,6 +35,11 @@ from onefold.distributed.pipelining.microbatch import (
     merge_chunks,
     split_args_kwargs_into_chunks,
     sum_reducer,
+)
+from onefold.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
 )
 from onefold.distributed.world import world
 from onefold.graph.schedules.actions import Action
@@ -328,8 +334,7 @@ def test_each_stage_on_two_ranks(kind):
                 module, process_group=copies.get_group()
             )
         else:
-            own = flow.distributed.DeviceMesh("cpu", copies.mesh)
-            flow.distributed.fsdp.fully_shard(module, mesh=own)
+            flow.distributed.fsdp.fully_shard(module, mesh=copies)
         stage = PipelineStage(module, at, 2, "cpu", group=pipe.get_group())
         schedule = Schedule1F1B(stage, 3, loss_fn=flow.nn.functional.mse_loss)
         optimizer = flow.optim.SGD(module.parameters(), lr=0.3)
@@ -355,3 +360,53 @@ def test_each_stage_on_two_ranks(kind):
         optimizer.step()
     for rank, weights in enumerate(found):
         same(weights, [read(w) for w in model[rank % 2].parameters()])
+
+
+def test_pipelines_with_shards_and_tensor_parallelism():
+    """Eight ranks: two stages, each on a mesh of data-parallel and tensor-parallel ranks."""
+
+    def model(lib, at):
+        nn = lib.nn
+        norm = nn.LayerNorm(16)
+        return filled(
+            lib, nn.Sequential(norm, nn.Linear(16, 256), nn.Tanh(), nn.Linear(256, 16)).double(), at
+        )
+
+    def batch(lib):
+        x = lib.sin(lib.arange(8 * 16).double()).reshape(8, 16)
+        return x, lib.cos(x)
+
+    def program():
+        names = ("pp", "dp", "tp")
+        mesh = flow.distributed.init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names)
+        at, half = mesh["pp"].get_local_rank(), mesh["dp"].get_local_rank()
+        assert len({*mesh["pp"].placement.flat_ranks}) == 8
+        assert mesh["dp", "tp"].placement.flat_ranks == tuple(range(4 * at, 4 * at + 4))
+        plan = {"1": ColwiseParallel(), "3": RowwiseParallel()}
+        module = parallelize_module(model(flow, at), mesh["tp"], plan)
+        for each in (module[1], module[3], module):
+            flow.distributed.fsdp.fully_shard(each, mesh=mesh["dp"])
+        stage = PipelineStage(module, at, 2, "cpu", group=mesh["pp"].get_group())
+        schedule = Schedule1F1B(stage, 2, loss_fn=flow.nn.functional.mse_loss)
+        optimizer = flow.optim.SGD(module.parameters(), lr=0.3)
+        x, y = (each[4 * half : 4 * half + 4] for each in batch(flow))
+        for _ in range(3):
+            optimizer.zero_grad()
+            schedule.step(*((x,) if at == 0 else ()), target=y)
+            optimizer.step()
+        places = [str(weight.placements) for weight in module.parameters()]
+        whole = (flow.distributed.tensor.Replicate(),) * 2
+        weights = [weight.redistribute(placements=whole) for weight in module.parameters()]
+        return places, [weight.to_local().numpy() for weight in weights]
+
+    found = run_ranks(8, program, timeout=120)
+    stages = [model(torch, at) for at in range(2)]
+    optimizer = torch.optim.SGD([w for each in stages for w in each.parameters()], lr=0.3)
+    x, y = batch(torch)
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(stages[1](stages[0](x)), y).backward()
+        optimizer.step()
+    for rank, (places, weights) in enumerate(found):
+        assert places[2] == "(Shard(dim=0), Shard(dim=0))"
+        same(weights, [read(w) for w in stages[rank // 4].parameters()])
