@@ -88,13 +88,11 @@ class Memory:
         self.forms: dict[int, Forms] = {}
 
     def number(self, kind: object) -> tuple[int, bool]:
-        """The number of a kind, and whether there was one before; below 0 there are too many."""
-        if kind in self.numbers:
-            return self.numbers[kind], True
-        if len(self.numbers) == _REMEMBERED:
+        """The number of a kind, and whether a step of it ended; below 0 there are too many."""
+        if kind not in self.numbers and len(self.numbers) == _REMEMBERED:
             return -1, False
-        self.numbers[kind] = len(self.numbers)
-        return self.numbers[kind], False
+        number = self.numbers.setdefault(kind, len(self.numbers))
+        return number, number in self.forms
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ import torch
 
 from ...distributed.point_to_point import Posted, post, transfer
 from ...distributed.rank_check import form
+from ...distributed.wait import current_op
 from ...engine.tensor import Tensor
 from ...engine.values import from_torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
+_OP = "pipeline stage"  # what errors name
 _ROOM = 4096  # bytes of an announcement
 _CPU = torch.device("cpu")
 
@@ -105,23 +107,27 @@ class Announcement:
 
 def announce(to: int, what: Announcement) -> Posted:
     """Start to send an announcement."""
-    return post([(to, what.tensor())], [])
+    with current_op.named(_OP):
+        return post([(to, what.tensor())], [])
 
 
 def hear(source: int) -> Announcement:
     """Wait for the announcement of a rank."""
-    (data,) = transfer([], [(source, (_ROOM,), torch.uint8, _CPU)])
+    with current_op.named(_OP):
+        (data,) = transfer([], [(source, (_ROOM,), torch.uint8, _CPU)])
     return Announcement.read(data)
 
 
 def send(to: int, tensors: Sequence[Tensor]) -> Posted:
     """Start to send local tensors, which must not change before they have left."""
-    return post([(to, x.shards[0].detach()) for x in tensors], [])
+    with current_op.named(_OP):
+        return post([(to, x.shards[0].detach()) for x in tensors], [])
 
 
 def expect(source: int, forms: Sequence[Form], device: torch.device) -> Posted:
     """Start to receive tensors of these forms."""
-    return post([], [(source, each.shape, each.dtype, device) for each in forms])
+    with current_op.named(_OP):
+        return post([], [(source, each.shape, each.dtype, device) for each in forms])
 
 
 def arrive(posted: Posted) -> list[Tensor]:

@@ -85,14 +85,15 @@ def test_programs_of_torch_have_the_same_numbers(ranks):
         same([grads[key] for key in all_grads], all_grads.values())
 
 
-def test_uneven_micro_batches():
+@pytest.mark.parametrize("check", ["0", "1"])
+def test_uneven_micro_batches(check):
     """12 rows in 5 micro-batches; torch has one shape for all of them."""
 
     def program():
         cases = [("Schedule1F1B", 1), ("ScheduleGPipe", 1), ("ScheduleInterleaved1F1B", 2)]
         return [train(flow, ours, name, world().rank, 2, 5, each) for name, each in cases]
 
-    found = run_ranks(2, program)
+    found = run_ranks(2, program, env={"ONEFOLD_CHECK": check})
     for at, stages in enumerate((2, 2, 4)):
         outputs, grads = joined([rank[at] for rank in found])
         wanted, all_grads = on_one_device(stages, 5)

@@ -224,4 +224,8 @@ def test_a_hanging_stage_is_named():
         return ""
 
     found = run_ranks(2, caught, timeout=20, env={"ONEFOLD_TIMEOUT": "2"})
-    assert "rank 0" in found[1] and "test_pipelining_errors.py" in found[1]
+    assert (
+        "rank 0" in found[1]
+        and "pipeline stage" in found[1]
+        and "test_pipelining_errors.py" in found[1]
+    )
