@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 from ...distributed.point_to_point import Posted
+from ...engine.autocast import get_autocast_dtype, is_autocast_enabled
 from ...engine.autograd import backward_all
 from ...engine.ops.like import full_like, zeros_like
 from ...engine.tensor import Tensor
@@ -132,7 +134,9 @@ class PipelineStep:
         self._started = 0 in stages
         self._forms: Forms = {}
         if self._started:
-            kind = (has_backward, described(inputs.args), described(inputs.kwargs))
+            device = stages[0].device.type
+            low = get_autocast_dtype(device) if is_autocast_enabled(device) else None
+            kind = (has_backward, low, described(inputs.args), described(inputs.kwargs))
             number, known = memory.number(kind)
             self._begin(number, known)
         self._kept: dict[tuple[int, int], tuple[Sequence[Tensor], Sequence[Tensor]]] = {}
@@ -231,10 +235,13 @@ class PipelineStep:
         stage, micro = self.stages[action.stage], action.micro_batch
         outputs, received = self._kept.pop((action.stage, micro))
         if stage.is_last:
-            seeds = [full_like(outputs[0].detach(), self.inputs.loss_scale)]
+            seeds: Sequence[Tensor] = [full_like(outputs[0].detach(), self.inputs.loss_scale)]
         else:
             outputs = self._with_gradient(outputs, (action.stage, micro))
-            seeds = list(self._taken(replace(action, stage=action.stage + 1), action.stage))
+            seeds = self._taken(replace(action, stage=action.stage + 1), action.stage)
+            # Those that need none since requires_grad_(False) get one all the same.
+            used = [x.requires_grad for x in outputs]
+            outputs, seeds = [*compress(outputs, used)], [*compress(seeds, used)]
         if outputs:
             with stage.gradients_summed(micro == self.schedule.micro_batches - 1):
                 backward_all(outputs, seeds)
@@ -255,15 +262,25 @@ class PipelineStep:
     def _note(self, action: Action, outputs: Sequence[Tensor]) -> None:
         """Remember the forms of what a stage returned, or compare them with the known ones."""
         key, forms = (action.stage, action.micro_batch), forms_of(outputs, self.has_backward)
-        if self._own.known and self._forms[key] != forms:
+        if not self._own.known:
+            self._forms[key] = forms
+            return
+        known = self._forms[key]
+        if [each.alone() for each in forms] != [each.alone() for each in known]:
             raise OnefoldValueError(
                 f"stage {action.stage} returned {listed(forms)} for micro-batch "
-                f"{action.micro_batch}, but {listed(self._forms[key])} in an earlier step with "
+                f"{action.micro_batch}, but {listed(known)} in an earlier step with "
                 "inputs of the same shapes, and so the next stage expects that: shapes may depend "
                 "on the shapes and numbers given to step() on the rank of the first stage only. "
                 "Pad what depends on values"
             )
-        self._forms[key] = forms
+        if any(
+            now.has_gradient > before.has_gradient for now, before in zip(forms, known, strict=True)
+        ):
+            raise OnefoldRuntimeError(
+                f"stage {action.stage} returned tensors that need gradients and did not in an "
+                "earlier step: after requires_grad_(True), make a new schedule on all ranks"
+            )
 
     def _taken(self, source: Action, target: int) -> Sequence[Tensor]:
         """What `source` made for a stage, here or on another rank."""

@@ -37,6 +37,10 @@ class Form:
     def __str__(self) -> str:
         return form(self.shape, self.dtype)
 
+    def alone(self) -> tuple[tuple[int, ...], torch.dtype]:
+        """Shape and dtype."""
+        return self.shape, self.dtype
+
     def data(self) -> list[Any]:
         """The inverse of `form_of_data`."""
         return [list(self.shape), str(self.dtype).removeprefix("torch."), self.has_gradient]

@@ -42,6 +42,7 @@ from onefold.distributed.tensor.parallel import (
     parallelize_module,
 )
 from onefold.distributed.world import world
+from onefold.errors import OnefoldRuntimeError
 from onefold.graph.schedules.actions import Action
 from onefold.graph.schedules.named_schedules import make
 from onefold.parallel.pipelining.pipeline_step import instructions, whole_backwards
@@ -212,11 +213,47 @@ def test_shapes_that_change_from_step_to_step():
             found += [] if out is None else [read(out)]
             out = schedule.eval(x) if rank == 0 else schedule.eval()
             found += [] if out is None else [read(out)]
+        stage.submod.float()
+        for enabled in (False, True, False):
+            with flow.autocast("cpu", dtype=flow.bfloat16, enabled=enabled):
+                out = schedule.eval(rows(4).float()) if rank == 0 else schedule.eval()
+            assert rank == 0 or out.dtype == (flow.bfloat16 if enabled else flow.float32)
         return found
 
     _, found = run_ranks(2, program)
     wanted = [read(linear(1)(linear(0)(rows(n)))) for n in (4, 6, 4, 3, 6, 2) for _ in range(2)]
     same(found, wanted)
+
+
+def test_a_stage_that_is_frozen_and_thawed():
+    def program():
+        rank = world().rank
+        stage = PipelineStage(linear(rank), rank, 2, "cpu")
+        weight = stage.submod.weight
+
+        def schedule():
+            return Schedule1F1B(stage, 2, loss_fn=flow.nn.functional.mse_loss)
+
+        def step(schedule):
+            stage.submod.zero_grad()
+            schedule.step(*((rows(4),) if rank == 0 else ()), target=rows(4).cos())
+            return None if weight.grad is None else read(weight.grad)
+
+        first = schedule()
+        found = [step(first)]
+        stage.submod.requires_grad_(rank == 1)
+        found.append(step(first))
+        second = schedule()
+        found.append(step(second))
+        stage.submod.requires_grad_(True)
+        if rank == 0:
+            with pytest.raises(OnefoldRuntimeError, match="make a new schedule on all ranks"):
+                step(second)
+        return found
+
+    (trained, *frozen), others = run_ranks(2, program)
+    assert trained is not None and frozen == [None, None]
+    same(others, [others[0]] * 3)
 
 
 @pytest.mark.usefixtures("world")
