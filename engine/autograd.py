@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from ..errors import (
     AutogradError,
-    OnefoldNotImplementedError,
     OnefoldValueError,
 )
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .cached_cast import added
-from .gradient_seeds import check_gradient, seed_of
+from .gradient_seeds import check_gradient, rows_of_seeds, seed_of
 from .leaf_hooks import LeafCalls, hooked_leaves, started
 from .meta import Meta
 from .names import names, register_function
@@ -463,25 +463,27 @@ def grad(
 
     Only the tape between them is replayed (and freed, unless `retain_graph`). An unused input has
     the gradient None with `allow_unused`, zeros with `materialize_grads`; `only_inputs` changes
-    nothing, as in torch. Raises AutogradError when an input needs no gradient, or is unused without
-    either, and OnefoldNotImplementedError for `is_grads_batched`.
+    nothing, as in torch. `is_grads_batched`: for each row of `grad_outputs`, one after the other,
+    stacked. Raises AutogradError when an input needs no gradient, or is unused without either.
     """
-    if is_grads_batched:
-        raise OnefoldNotImplementedError(
-            "autograd.grad: is_grads_batched=True is not supported; call grad once for each row "
-            "of grad_outputs with retain_graph=True, or use onefold.func.vmap of onefold.func.vjp"
-        )
     outs, ins = _listed(outputs), _listed(inputs)
+    if is_grads_batched:
+        *rows, last = rows_of_seeds(_gradients(grad_outputs, len(outs)))
+        row = partial(grad, outs, ins, create_graph=create_graph, allow_unused=allow_unused)
+        row = partial(row, materialize_grads=materialize_grads)
+        found = [*[row(seeds, True) for seeds in rows], row(last, retain_graph)]
+        columns = zip(*found, strict=True)
+        return tuple([None if each[0] is None else tensor_ops.stack(each) for each in columns])
     stop = _edges(ins, "autograd.grad")
     _run(outs, _gradients(grad_outputs, len(outs)), retain_graph, create_graph, stop)
-    found = tuple(stop[tensor.node] for tensor in ins if tensor.node is not None)
+    made = tuple(stop[tensor.node] for tensor in ins if tensor.node is not None)
     if materialize_grads:
-        pairs = zip(ins, found, strict=True)
+        pairs = zip(ins, made, strict=True)
         return tuple([tensor_ops.zeros_like(x) if dx is None else dx for x, dx in pairs])
-    unused = [index for index, gradient in enumerate(found) if gradient is None]
+    unused = [index for index, gradient in enumerate(made) if gradient is None]
     if unused and not allow_unused:
         raise AutogradError(
             f"autograd.grad: input {unused[0]} was not used to compute the outputs. Set "
             "allow_unused=True to get None for it."
         )
-    return found
+    return made

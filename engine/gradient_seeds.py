@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from ..errors import (
@@ -34,6 +36,19 @@ def seed_of(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
         return tensor_ops.ones_like_whole(output)
     check_gradient(output, gradient, "gradient")
     return gradient if gradient.dtype == output.dtype else names.cast(gradient, output.dtype)
+
+
+def rows_of_seeds(given: Sequence[Tensor | None]) -> list[list[Tensor]]:
+    """For each index of their first dim the gradients of the outputs, of which all are given."""
+    seeds = [seed for seed in given if isinstance(seed, Tensor) and seed.ndim]
+    sizes = {int(seed.shape[0]) for seed in seeds}
+    if len(seeds) < len(given) or len(sizes) != 1 or 0 in sizes:
+        shapes = [tuple(x.shape) if isinstance(x, Tensor) else x for x in given]
+        raise ShapeError(
+            "autograd.grad: with is_grads_batched=True every output needs a gradient with one more "
+            f"dim in front, of one size, at least 1, but grad_outputs have shapes {shapes}"
+        )
+    return [[tensor_ops.select(seed, 0, i) for seed in seeds] for i in range(sizes.pop())]
 
 
 def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:

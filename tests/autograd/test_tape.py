@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -243,8 +244,35 @@ def test_the_options_of_grad(world):
         assert module.autograd.grad(y, [w], only_inputs=True, retain_graph=True)[0].item() == 6.0
         zero = module.autograd.grad(y, [w, b], materialize_grads=True)[1]
         assert zero.tolist() == [0.0]
-    with pytest.raises(NotImplementedError, match=r"autograd\.grad: is_grads_batched"):
-        flow.autograd.grad(w.sum(), w, is_grads_batched=True)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_many_rows(world, create_graph):
+    found = []
+    for module in (torch, flow):
+        w, b = (module.tensor([3.0, 1.0, 2.0], requires_grad=True) for _ in range(2))
+        y, z, rows = w * w * b, (w * b).sum(), module.tensor([[1.0, 0.0, 2.0], [0.0, 5.0, 0.0]])
+        options = {"is_grads_batched": True, "create_graph": create_graph}
+        both = module.autograd.grad([y, z], [w, b], [rows, rows[:, 0]], **options)
+        found.append([x.tolist() for x in both])
+        if create_graph:
+            both[0].sum().backward()
+            found[-1].append(w.grad.tolist())
+        y = (w * 2).sin()
+        unused = module.autograd.grad(y, [b, w], (rows,), allow_unused=True, **options)
+        assert unused[0] is None
+        found[-1].append(unused[1].tolist())
+    np.testing.assert_allclose(found[1][0], found[0][0])
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", ["missing", "0-d", "none", "unequal"])
+def test_rows_of_gradients_that_do_not_fit(world, seeds):
+    w = flow.ones(3, requires_grad=True)
+    given = {"0-d": flow.ones(()), "none": flow.ones(0, 3), "unequal": flow.ones(2, 4)}
+    with pytest.raises(ShapeError):
+        flow.autograd.grad(w * 2, w, given.get(seeds), is_grads_batched=True)
 
 
 def test_unused_inputs(world):
