@@ -12,6 +12,7 @@ import torch
 from torch.nn.modules.module import _addindent
 
 from .. import nn
+from ..nn import module_hooks
 from ..nn.convolution import _ConvNd, _ConvTransposeNd
 from ..nn.loss_layers import _Loss, _WeightedLoss
 from ..nn.module_state import IncompatibleKeys
@@ -38,6 +39,11 @@ _BASES: dict[str, object] = {
     "_addindent": _addindent,
     "_get_activation_fn": _activation,
     "_get_clones": _clones,
+    **{
+        name: getattr(module_hooks, name)
+        for name in vars(module_hooks)
+        if name.startswith("register_module_")
+    },
     "F": nn.functional,
     "init": nn.init,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from torch.utils.hooks import RemovableHandle
@@ -10,6 +11,24 @@ from ..errors import OnefoldRuntimeError, warn
 from .backward_hooks import BackwardHooks
 from .gathered_parameters import Gather, gathered
 from .module_state import Hook, Hooks, State, add_hook
+
+
+class _Everywhere:
+    """The hooks of all modules, which are called before those of a module itself."""
+
+    def __init__(self) -> None:
+        self.before: Hooks = OrderedDict()
+        self.after: Hooks = OrderedDict()
+        self.backward: Hooks = OrderedDict()
+        self.backward_pre: Hooks = OrderedDict()
+        self.with_kwargs: OrderedDict[int, bool] = OrderedDict()
+        self.always: OrderedDict[int, bool] = OrderedDict()
+
+    def tables(self) -> tuple[Hooks, ...]:
+        return self.before, self.after, self.backward, self.backward_pre
+
+
+_EVERYWHERE = _Everywhere()
 
 
 class Hooked(State):
@@ -86,23 +105,30 @@ class Hooked(State):
 
     def _call_between_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
+        everywhere = _EVERYWHERE
+        if Hooked._hooked and not any(everywhere.tables()):
+            Hooked._hooked = False
         try:
-            for number, hook in list(self._forward_pre_hooks.items()):
+            for number, hook in [*everywhere.before.items(), *self._forward_pre_hooks.items()]:
                 args, kwargs = self._before(number, hook, args, kwargs)
-            hooks = list(self._backward_hooks.values()), list(self._backward_pre_hooks.values())
+            hooks = (
+                [*everywhere.backward.values(), *self._backward_hooks.values()],
+                [*everywhere.backward_pre.values(), *self._backward_pre_hooks.values()],
+            )
             backward = BackwardHooks(self, *hooks) if any(hooks) else None
             if backward is not None:
                 args = backward.inputs(args)
             result = self.forward(*args, **kwargs)
-            for number, hook in list(self._forward_hooks.items()):
+            for number, hook in [*everywhere.after.items(), *self._forward_hooks.items()]:
                 called.add(number)
                 changed = self._after(number, hook, args, kwargs, result)
                 if changed is not None:
                     result = changed
             return result if backward is None else backward.outputs(result)
         except Exception:
-            for number, hook in list(self._forward_hooks.items()):
-                if number in self._forward_hooks_always_called and number not in called:
+            always = {*self._forward_hooks_always_called, *everywhere.always}
+            for number, hook in [*everywhere.after.items(), *self._forward_hooks.items()]:
+                if number in always and number not in called:
                     try:
                         self._after(number, hook, args, kwargs, None)
                     except Exception as error:  # noqa: BLE001 (as torch does)
@@ -135,6 +161,41 @@ class Hooked(State):
     def _after(
         self, number: int, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
-        if number in self._forward_hooks_with_kwargs:
+        if number in self._forward_hooks_with_kwargs or number in _EVERYWHERE.with_kwargs:
             return hook(self, args, kwargs, result)
         return hook(self, args, result)
+
+
+def _add_everywhere(hooks: Hooks, hook: Hook, *flags: dict[int, bool]) -> RemovableHandle:
+    Hooked._hooked = True
+    return add_hook(hooks, hook, False, [*flags])
+
+
+def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
+    """Call `hook(module, args)` before the forward of every module.
+
+    Captured programs have the hooks of the time of the capture.
+    """
+    return _add_everywhere(_EVERYWHERE.before, hook)
+
+
+def register_module_forward_hook(
+    hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call `hook(module, args, result)` after the forward of every module.
+
+    `with_kwargs` and `always_call` as of `Module.register_forward_hook`.
+    """
+    flags = [_EVERYWHERE.with_kwargs] if with_kwargs else []
+    flags += [_EVERYWHERE.always] if always_call else []
+    return _add_everywhere(_EVERYWHERE.after, hook, *flags)
+
+
+def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
+    return _add_everywhere(_EVERYWHERE.backward, hook)
+
+
+def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
+    """Call `hook(module, grad_output)` before the backward of every module."""
+    return _add_everywhere(_EVERYWHERE.backward_pre, hook)

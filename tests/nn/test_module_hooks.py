@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -200,3 +201,46 @@ def test_hooks_in_a_graph(world):
         layer.register_full_backward_pre_hook(lambda m, grads: (grads[0] * 2,))
     steps = [[b - a for a, b in zip(*both, strict=True)] for both in pairwise(values)]
     assert steps[0] == pytest.approx([-3, -3]) and steps[1] == pytest.approx([-6, -6])
+
+
+def calls_of_hooks_of_all_modules(module):
+    """The calls of such hooks, results and gradients with them, and a result without them."""
+    nn, hooks, calls = module.nn, module.nn.modules.module, []
+
+    def seen(m, *given):
+        calls.append((type(m).__name__, len(given)))
+
+    def doubled(m, args, y):
+        return y * 2 if isinstance(m, nn.Tanh) else None
+
+    def tripled(m, dx, dy):
+        return tuple(None if d is None else d * 3 for d in dx)
+
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh()))
+    with module.no_grad():
+        net[0].weight.copy_(module.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        net[0].bias.zero_()
+    net[0].register_forward_hook(lambda m, args, y: calls.append("own") or y * 0.5)
+    handles = [
+        hooks.register_module_forward_pre_hook(seen),
+        hooks.register_module_forward_hook(seen, with_kwargs=True),
+        hooks.register_module_forward_hook(seen, always_call=True),
+        hooks.register_module_forward_hook(doubled),
+        hooks.register_module_full_backward_pre_hook(seen),
+        hooks.register_module_full_backward_hook(tripled),
+    ]
+    x = module.tensor([[0.1, 0.2]], requires_grad=True)
+    y = net(x)
+    y.sum().backward()
+    with pytest.raises(RuntimeError):
+        net(module.ones(1, 5))
+    for handle in handles:
+        handle.remove()
+    return calls, [each.tolist() for each in (y, x.grad, net(x))]
+
+
+def test_hooks_of_all_modules(world):
+    (calls, values), (wanted, theirs) = map(calls_of_hooks_of_all_modules, LIBS)
+    assert calls == wanted
+    np.testing.assert_allclose(values, theirs, rtol=1e-6)
+    assert not flow.nn.Linear(2, 2)._hooked
