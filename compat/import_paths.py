@@ -54,6 +54,7 @@ PATHS: Mapping[str, str] = {
             "distributed.algorithms.ddp_comm_hooks": "parallel.comm_hooks",
             "distributed.algorithms.ddp_comm_hooks.debugging_hooks": "parallel.comm_hooks",
             "distributed.algorithms.ddp_comm_hooks.default_hooks": "parallel.comm_hooks",
+            "distributed.algorithms.join": "nn.parallel.join",
             "distributed.checkpoint": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.default_planner": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.filesystem": "checkpoint.torch_checkpoint",

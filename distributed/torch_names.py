@@ -62,10 +62,6 @@ MISSING: Mapping[str, str] = {
 
 # The same below flow.distributed.algorithms.
 MISSING_OF_ALGORITHMS: Mapping[str, str] = {
-    "join": (
-        "every rank takes part in every call; give each as many batches, as DistributedSampler and "
-        "flow.utils.data.GlobalLoader do"
-    ),
     "model_averaging": "gradients are averaged at every step; leave it out",
 }
 

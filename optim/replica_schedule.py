@@ -28,6 +28,12 @@ _EVERY_CHECKED = 16  # with ONEFOLD_CHECK=1
 _IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
 
 
+class RanksApart:
+    """How many blocks this process is in, in which ranks train different numbers of steps."""
+
+    blocks = 0
+
+
 class ReplicaSchedule:
     """The steps of an optimizer after which ranks compare replicas of parameters, and options."""
 
@@ -48,7 +54,7 @@ class ReplicaSchedule:
         Numbers that are apart by rounding pass: machines may differ in the order of additions.
         """
         here = world()
-        if not here.joins or here.size == 1:
+        if not here.joins or here.size == 1 or RanksApart.blocks:
             return
         self.steps += 1
         check = provenance.state.on

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from ..nn.parallel.join import Join, Joinable, JoinHook
 from . import checkpoint_wrapper
 
-__all__ = ["checkpoint_wrapper"]
+__all__ = ["Join", "JoinHook", "Joinable", "checkpoint_wrapper"]
 
 __path__: list[str] = []  # compat/import_paths.py leads to what is below it
 

@@ -71,12 +71,9 @@ def _loss(text: str) -> Function:
     }  # fmt: skip
     made = function(whole, name, name, scope)
     made.__doc__ = core.__doc__
-    typed = [
-        each.replace(
-            annotation=int | str if each.name == "reduction" else known[each.name].annotation
-        )
-        for each in declared.parameters.values()
-    ]
+    types = {name: each.annotation for name, each in known.items()}
+    types |= {"margin": float, "reduction": int | str}
+    typed = [each.replace(annotation=types[each.name]) for each in declared.parameters.values()]
     vars(made)["__signature__"] = inspect.Signature(typed, return_annotation=Tensor)
     return made
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from ...distributed.topology import get_world_size
+from ...distributed.world import world
 from ...engine import interpreter
 from ...engine.convert import to_local
 from ...engine.local_shards import joined_by_members
@@ -20,10 +21,12 @@ from ..functional_call import functional_call
 from ..module import Module
 from .grad_bucket import Hook
 from .gradient_reducer import GradientReducer
+from .join import Join, Joinable, JoinHook
+from .joined_steps import JoinedSteps
 from .local_batch import LocalBatch
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """`module` with parameters that all ranks have, and a batch that is split over the ranks.
 
     Parameters and buffers become global, in place: broadcast, with the values of the first rank.
@@ -129,7 +132,11 @@ class DistributedDataParallel(Module):
             held = self._held_for((inputs, kwargs))
             if held is not None:
                 return functional_call(self.module, held, inputs, kwargs)
-        self._reducer.enabled = self.require_backward_grad_sync
+        if self._join_config.enable:
+            going = Join.notify_join_context(self)
+            _check_local((inputs, kwargs))
+            return self._joined.forward(inputs, kwargs, going, self.require_backward_grad_sync)
+        self._reducer.instead, self._reducer.enabled = None, self.require_backward_grad_sync
         check = not (self._checked and self.static_graph)
         (inputs, kwargs), local = self._batch.joined((inputs, kwargs), check)
         self._checked = self._checked or local
@@ -166,16 +173,27 @@ class DistributedDataParallel(Module):
         divide_by_initial_world_size: bool = True,
         enable: bool = True,
         throw_on_early_termination: bool = False,
-    ) -> AbstractContextManager[None]:
-        """Raise OnefoldRuntimeError if `enable`: all ranks compute one program."""
-        if enable:
-            raise OnefoldRuntimeError(
-                "DistributedDataParallel.join: ranks cannot have different numbers of batches, "
-                "since all of them compute one program on one batch. Let every rank read as many "
-                "batches as the others (DistributedSampler does), of which the last may be "
-                "smaller, or read global batches, and leave join() out."
-            )
-        return nullcontext()
+    ) -> Join:
+        """A block in which ranks may have different numbers of batches; see `Join`."""
+        options = {"divide_by_initial_world_size": divide_by_initial_world_size}
+        return Join([self], enable, throw_on_early_termination, **options)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What Join asks for: the steps of this module in a Join."""
+        by_all = kwargs.get("divide_by_initial_world_size", True)
+        self._joined = JoinedSteps(self.module, self._reducer, by_all)
+        return self._joined
+
+    @property
+    def join_device(self) -> torch.device:
+        """The device of this process's parameters."""
+        rank = world().rank
+        return self.placement.device(self.placement.flat_ranks[0] if rank is None else rank)
+
+    @property
+    def join_process_group(self) -> Placement:
+        """The placement of the batch."""
+        return self.placement
 
     def register_comm_hook(self, state: Any, hook: Hook) -> None:
         """Let `hook(state, bucket)` combine gradients over the ranks, bucket by bucket.
@@ -201,6 +219,18 @@ class DistributedDataParallel(Module):
                 "register_comm_hook can only be called once: write one hook that does both"
             )
         self._reducer.hook = (state, hook)
+
+
+def _check_local(given: Any) -> None:
+    def check(x: Tensor) -> Tensor:
+        if x.is_global:
+            raise OnefoldRuntimeError(
+                "DistributedDataParallel: in a Join each rank has local inputs of its own, but one "
+                "of these is global; all ranks have as many global batches, so leave Join out"
+            )
+        return x
+
+    tree_map(given, check)
 
 
 def _placement(param: Tensor, process_group: object, device_mesh: object) -> Placement:

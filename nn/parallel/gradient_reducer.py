@@ -66,6 +66,7 @@ class GradientReducer:
     def __init__(self, params: Iterable[Tensor], bucket_bytes: int) -> None:
         self.enabled = True
         self.hook: tuple[Any, Hook] | None = None  # its state comes first
+        self.instead: Callable[[], None] | None = None  # what to call for each gradient
         self.buckets: list[list[Tensor]] = [[]]
         size = 0
         for param in reversed(list(params)):
@@ -80,7 +81,12 @@ class GradientReducer:
 
     def _ready(self, param: Tensor) -> None:
         """Called when a backward pass has computed the gradient of a parameter."""
-        if not self.enabled or interpreter.capturing():
+        if interpreter.capturing():
+            return
+        if self.instead is not None:
+            self.instead()
+            return
+        if not self.enabled:
             return
         running = running_pass()
         if running not in self.rounds:

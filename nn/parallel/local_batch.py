@@ -61,7 +61,7 @@ class LocalBatch:
 
     def _join(self, x: Tensor, check: bool) -> Tensor:
         if x.requires_grad:
-            x = _scaled(x, float(self.placement.num_ranks))
+            x = scaled(x, float(self.placement.num_ranks))
         sbp = self._split if x.ndim > self.dim else self._whole
         return to_global(x, self.placement, sbp, check_meta=check)
 
@@ -75,7 +75,7 @@ class LocalBatch:
         sbp = without_partial(y.sbp)
         own = [each if axis in self._axes else broadcast for axis, each in enumerate(sbp)]
         y = to_local(to_global(y, sbp=own))
-        return _scaled(y, 1.0 / self.placement.num_ranks) if y.requires_grad else y
+        return scaled(y, 1.0 / self.placement.num_ranks) if y.requires_grad else y
 
 
 class _Scale(Function):
@@ -91,6 +91,7 @@ class _Scale(Function):
         return dy * ctx.factor, None
 
 
-def _scaled(x: Tensor, factor: float) -> Tensor:
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """x, with a gradient that is multiplied."""
     y: Tensor = _Scale.apply(x, factor)
     return y
