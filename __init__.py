@@ -164,8 +164,8 @@ def is_tensor(value: object) -> _builtins.bool:
 ON_DEMAND = tuple(
     """
     _C __config__ _dynamo _inductor _utils accelerator auto backends boxing compiler cuda
-    distributions futures fx hub jit library mps multiprocessing onnx ops profiler quasirandom
-    random serialization testing types utils version xpu
+    distributions futures fx hub jit library mps multiprocessing onnx ops overrides profiler
+    quasirandom random serialization testing types utils version xpu
     """.split()
 )
 

@@ -92,6 +92,7 @@ PATHS: Mapping[str, str] = {
             },
             "nn.parallel.distributed": "nn.parallel",
             "ops": "compat.op_namespaces",
+            "overrides": "compat.overrides",
             "random": "compat.random_state",
             "signal": "engine.ops.signal",
             "signal.windows": "engine.ops.signal_windows",

@@ -75,9 +75,6 @@ NAMES: Mapping[str, str] = {
         "flow.nn.functional.attention_varlen"
     ),
     "nms": _BOXES,
-    "overrides": (
-        "functions take no __torch_function__ of other classes; give them tensors of Onefold"
-    ),
     "package": "save the weights with flow.save(model.state_dict(), path)",
     "roi_align": _BOXES,
     "segment_reduce": "use flow.scatter_reduce with the segment's number of each row",
@@ -171,6 +168,24 @@ CUDA: Mapping[str, str] = {
     "nccl": "call functions of flow.comm",
     "random": "call the functions of flow.random, whose state is that of every device",
     "sparse": _DENSE,
+}
+
+_MODES = (
+    "functions of Onefold do not ask for modes; use flow.profiler.profile() to see the ops of a "
+    "program, and flow.device or placement= for where tensors are made"
+)
+
+# Of `flow.overrides`.
+OVERRIDES: Mapping[str, str] = {
+    **dict.fromkeys(
+        "BaseTorchFunctionMode TorchFunctionMode enable_reentrant_dispatch".split(), _MODES
+    ),
+    **dict.fromkeys(
+        """get_default_nowrap_functions get_ignored_functions get_overridable_functions
+        get_testing_overrides is_tensor_method_or_property resolve_name
+        """.split(),
+        "functions of Onefold are not overridden; torch.overrides lists those of torch",
+    ),
 }
 
 # Of `flow.utils`.
