@@ -86,7 +86,7 @@ from . import (
     version as version,
 )
 from .checkpoint.save_load import load as load, save as save
-from .compat import dense_buffers, op_namespaces, random_state, torch_types
+from .compat import dense_buffers, op_namespaces, overrides as overrides, random_state, torch_types
 from .engine import autograd_api as autograd, env_api as env, sbp as sbp
 from .engine.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .engine.autocast import (
@@ -822,6 +822,7 @@ uint64: dtype
 uint8: dtype
 _utils = dense_buffers
 ops = op_namespaces
+overrides = overrides
 random = random_state
 types = torch_types
 __version__: str

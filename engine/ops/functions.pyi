@@ -877,7 +877,7 @@ def cosh_(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: int = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """torch.cosine_embedding_loss on every shard; see torch's documentation."""
 
@@ -2125,7 +2125,7 @@ def lu_unpack(
     """torch.lu_unpack on every shard; see torch's documentation."""
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: int = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """torch.margin_ranking_loss on every shard; see torch's documentation."""
 
