@@ -113,6 +113,8 @@ class Guards:
         self._names: list[tuple[Mapping[str, object], str, object]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
+        # Functions with their code and defaults.
+        self._functions: list[tuple[FunctionType, CodeType, object, object]] = []
         self._released: list[_Released] = []
         self._owners: list[_Owner] = []
         self._kinds: list[type] = []  # the classes of objects
@@ -150,6 +152,8 @@ class Guards:
             return
         names = set(_names_in(function.__code__))
         self._words |= names
+        parts = function.__code__, function.__defaults__, function.__kwdefaults__
+        self._functions.append((function, *parts))
         modules = []
         for cell in function.__closure__ or ():
             value = _content(cell)
@@ -337,6 +341,11 @@ class Guards:
                 return False
         for cell, value in self._cells:
             if not _same(_content(cell), value):
+                return False
+        for function, code, defaults, named in self._functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return False
+            if function.__kwdefaults__ is not named:
                 return False
         return all(_all_same(container, values) for container, values in self._items)
 

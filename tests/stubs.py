@@ -449,7 +449,10 @@ def root_stub():
     ]
     # A stub exports no import by another name that is not in `__all__`.
     renamed = [
-        f"{name} = {path.rpartition('.')[2]}" for name, path in modules.items() if name != path
+        f"{name} = {module}"
+        for name, path in modules.items()
+        for module in [path.rpartition(".")[2]]
+        if name not in (path, module)
     ]
     kind = "from .engine.ops.typed_tensors import TensorType"
     body = "\n".join([*on_demand, *of_torch, kind, *lines, *renamed, "__version__: str"])

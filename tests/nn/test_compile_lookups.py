@@ -254,3 +254,32 @@ def test_of_installed_packages_only_objects_are_followed(world, monkeypatch, tmp
     assert compiled.program is program
     options._scale = 3.0
     assert compiled(x).tolist() == [12, 12]
+
+
+def test_code_and_defaults_of_functions_that_are_replaced():
+    def helper(x, by=2.0, *, more=0.0):
+        return x * by + more
+
+    @flow.compile
+    def run(x):
+        return helper(x) + 1
+
+    def other(x, by=2.0, *, more=0.0):
+        return x - by + more
+
+    def eager(x):
+        return helper(x) + 1
+
+    x = flow.ones(3)
+    assert run(x).tolist() == eager(x).tolist() == [3.0] * 3
+    for name, value in (
+        ("__defaults__", (5.0,)),
+        ("__kwdefaults__", {"more": 0.5}),
+        ("__code__", other.__code__),
+    ):
+        setattr(helper, name, value)
+        assert run(x).tolist() == eager(x).tolist(), name
+    compiled = flow.compile(other)
+    assert compiled(x).tolist() == [-1.0] * 3
+    other.__code__ = (lambda x, by=2.0, *, more=0.0: x * 9).__code__
+    assert compiled(x).tolist() == [9.0] * 3
