@@ -822,7 +822,6 @@ uint64: dtype
 uint8: dtype
 _utils = dense_buffers
 ops = op_namespaces
-overrides = overrides
 random = random_state
 types = torch_types
 __version__: str
