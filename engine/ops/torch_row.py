@@ -201,7 +201,7 @@ def _embedding_bag_parts(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Torch leaves out parts where its kernel for a mode does not need them."""
+    """Torch leaves out parts where its kernel for a mode does not need them; `bag` has a spare."""
     y, bag, size, most = torch.embedding_bag(
         weight, indices, offsets, scale_grad_by_freq, mode, False, per_sample_weights,
         include_last_offset, padding_idx,
@@ -216,7 +216,7 @@ def _embedding_bag_parts(
         if padding_idx is not None:
             counted = (indices != padding_idx % len(weight)).to(indices.dtype)
         size = torch.zeros_like(offsets[: len(y)]).index_add(0, bag, counted)
-    return y, bag.to(indices.dtype), size, most if most.ndim == 2 else size
+    return y, bag.to(indices.dtype, copy=True), size, most if most.ndim == 2 else size
 
 
 def _ihfft(*args: Any, **named: Any) -> torch.Tensor:

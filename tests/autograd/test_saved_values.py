@@ -37,7 +37,8 @@ MORE = {
         "gates that torch keeps together": "gru_cell",
         "memory with gaps": "rotary",
         "inputs of a function of torch, which is run again in backward": """
-            interpolate chain_matmul matrix_power view_as_real view_as_complex""",
+            interpolate chain_matmul matrix_power view_as_real view_as_complex
+            native_channel_shuffle""",
         "inputs, for gradients of gradients": """
             affine_grid linalg.vecdot trapezoid cartesian_prod inverse native_group_norm
             rnn_tanh rnn_relu gru lstm""",
