@@ -39,9 +39,9 @@ INSIDE: dict[str, dict[str, str]] = {
     "gemm": {COMPLEX: _PAIRS},
     "matmul_kernels": {COMPLEX: _PAIRS},
     "reduce_kernels": {COMPLEX: _PAIRS},
-    "gather_scatter_kernels": {"aminmax lt ge _local_scalar_dense": _CHECKED},
+    "gather_scatter_kernels": {"aminmax _local_scalar_dense": _CHECKED},
     "cross_entropy_kernels": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
-    "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},
+    "scatter_gather": {"aminmax _local_scalar_dense": _CHECKED},
     "pointwise_kernels": {
         COMPLEX: _PAIRS,
         "_to_copy": "8-bit floats to and from 64 bits, as the samples of quantize_fp8 cast",
