@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
-	@echo "make test    run the tests, on every core (12 minutes on 2)"
+	@echo "make test    run the tests, on every core (20 minutes on 2)"
 	@echo "make slow    run the tests that take more than 10 seconds each (5 minutes)"
 	@echo "make kernels compile every Triton kernel, check launches, and run all in the interpreter"
 	@echo "make kills   kill ranks of a training at random moments, and compare (2 minutes)"
@@ -24,7 +24,7 @@ help:
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make gpu-first, gpu-tests PART=1/4, gpu-bench GROUP=rows, gpu-steps MODEL=gpt2," \
 	  "gpu-tune FAMILY=matmul: each within 8 minutes (MINUTES=...)"
-	@echo "make check   lint, types, kernels, kills, slow and test, as CI does (35 minutes on 2 cores)"
+	@echo "make check   lint, types, kernels, kills, slow and test, as CI does (38 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
 
