@@ -29,19 +29,22 @@ ACTIONS = st.lists(
 )
 
 
-def same(mine, other, what):
+def assert_same(mine, other, what):
     np.testing.assert_allclose(group_rates(mine), group_rates(other), 1e-6, 1e-12, err_msg=what)
 
 
-def run(actions, make, base_lrs):
-    """The actions in both libraries; `make(lib, optimizer)` gives the schedulers to step."""
+def assert_same_rates(actions, make, base_lrs):
+    """Both libraries have the same rates after each action.
+
+    `make(lib, optimizer)` gives the schedulers to step.
+    """
     pairs = [(ours, sgd(*base_lrs)), (theirs, torch_sgd(*base_lrs))]
     made = [[optimizer, make(lib, optimizer), lib] for lib, optimizer in pairs]
-    same(made[0][0], made[1][0], "at the start")
+    assert_same(made[0][0], made[1][0], "at the start")
     for number, action in enumerate(actions):
         for place in made:
             act(place, action, make, base_lrs)
-        same(made[0][0], made[1][0], f"after action {number}, {action}")
+        assert_same(made[0][0], made[1][0], f"after action {number}, {action}")
         last = [[each.get_last_lr() for each in place[1]] for place in made]
         np.testing.assert_allclose(*last, 1e-6, 1e-12)
 
@@ -70,24 +73,32 @@ def no_warnings():
         yield
 
 
+def test_another_rate_is_noticed():
+    def make(lib, optimizer):
+        return [lib.ExponentialLR(optimizer, 0.5 if lib is ours else 0.25)]
+
+    with pytest.raises(AssertionError, match="after action 1, step"):
+        assert_same_rates([2.0, "step"], make, [1.0])
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_one_scheduler(name):
     @settings(max_examples=40)
     @given(BASE_LRS, KINDS[name], ACTIONS)
     def check(base_lrs, options, actions):
-        run(actions, lambda lib, opt: schedulers(lib, opt, [(name, options)]), base_lrs)
+        assert_same_rates(actions, lambda lib, opt: schedulers(lib, opt, [(name, options)]), base_lrs)
 
     check()
 
 
 @given(BASE_LRS, PARTS, ACTIONS)
 def test_schedulers_stepped_in_turn(base_lrs, parts, actions):
-    run(actions, lambda lib, opt: schedulers(lib, opt, parts), base_lrs)
+    assert_same_rates(actions, lambda lib, opt: schedulers(lib, opt, parts), base_lrs)
 
 
 @given(BASE_LRS, PARTS, ACTIONS)
 def test_chained_scheduler(base_lrs, parts, actions):
-    run(actions, lambda lib, opt: [lib.ChainedScheduler(schedulers(lib, opt, parts))], base_lrs)
+    assert_same_rates(actions, lambda lib, opt: [lib.ChainedScheduler(schedulers(lib, opt, parts))], base_lrs)
 
 
 @needs_this_torch  # versions before decay a first part of no steps
@@ -101,7 +112,7 @@ def test_sequential_lr(base_lrs, parts, actions, data):
     def make(lib, optimizer):
         return [lib.SequentialLR(optimizer, schedulers(lib, optimizer, parts), places)]
 
-    run(actions, make, base_lrs)
+    assert_same_rates(actions, make, base_lrs)
 
 
 @given(BASE_LRS, PARTS, ACTIONS, PARTS, ACTIONS)
@@ -115,7 +126,7 @@ def test_a_scheduler_of_an_optimizer_that_had_another(base_lrs, first, before, s
             for action in actions:
                 if action != "load":
                     act(place, action, None, base_lrs)
-        same(places[0][0], places[1][0], "at the end")
+        assert_same(places[0][0], places[1][0], "at the end")
 
 
 @pytest.mark.parametrize("name", ["StepLR", "CosineAnnealingLR", "LinearLR", "LambdaLR"])
