@@ -86,7 +86,8 @@ def test_one_scheduler(name):
     @settings(max_examples=40)
     @given(BASE_LRS, KINDS[name], ACTIONS)
     def check(base_lrs, options, actions):
-        assert_same_rates(actions, lambda lib, opt: schedulers(lib, opt, [(name, options)]), base_lrs)
+        parts = [(name, options)]
+        assert_same_rates(actions, lambda lib, opt: schedulers(lib, opt, parts), base_lrs)
 
     check()
 
@@ -98,7 +99,10 @@ def test_schedulers_stepped_in_turn(base_lrs, parts, actions):
 
 @given(BASE_LRS, PARTS, ACTIONS)
 def test_chained_scheduler(base_lrs, parts, actions):
-    assert_same_rates(actions, lambda lib, opt: [lib.ChainedScheduler(schedulers(lib, opt, parts))], base_lrs)
+    def make(lib, opt):
+        return [lib.ChainedScheduler(schedulers(lib, opt, parts))]
+
+    assert_same_rates(actions, make, base_lrs)
 
 
 @needs_this_torch  # versions before decay a first part of no steps
