@@ -298,8 +298,8 @@ class Capture(CapturedValues):
             value.scope, value.line = where.scope, line
         step = ProgramStep(
             name, origin, inputs, attrs, outputs, scope=where.scope, backward=where.backward,
-            recomputation=where.recomputation, stage=where.stage,
-            gradient_of=where.gradient_of, line=line,
+            recomputation=where.recomputation, stage=where.stage, gradient_of=where.gradient_of,
+            checkpointed=where.checkpointed and not where.backward, line=line,
             offloaded=(True,) * len(outputs) if where.offloaded else (), **rest,
         )  # fmt: skip
         if where.saved is not None and is_activation(step, self.variable_numbers):

@@ -26,6 +26,7 @@ from .passes.fuse_norms import fuse_norms
 from .passes.hoist_pointwise import hoist_pointwise
 from .passes.in_place import in_place
 from .passes.join_attention_grads import join_attention_grads
+from .passes.keep_dropout_masks import keep_dropout_masks
 from .passes.layout_search import search_layouts
 from .passes.low_parameters import read_low_parameters
 from .passes.offload_activations import offload_activations
@@ -122,6 +123,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(fuse_dropout),
     Pass(fuse_norms),
     Pass(join_attention_grads),
+    Pass(keep_dropout_masks),
     Pass(offload_activations, when=lambda c: bool(c.ranks)),
     Pass(
         unroll,

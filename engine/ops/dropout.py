@@ -18,7 +18,7 @@ from ..generator import Draw, default_generator
 from ..meta import Meta, Shape
 from ..names import register_as, register_function
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op
-from ..sbp import Sbp, broadcast
+from ..sbp import NdSbp, Sbp, broadcast
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from ..views import frozen
@@ -123,9 +123,9 @@ class DropoutWithMask(Op):
         self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], x: Meta, key: DropoutKey
     ) -> Gradients:
         grad, mask = dy[0], y[1]
-        if grad.meta.nd_sbp != mask.meta.nd_sbp:  # the layout is that of the gradient, as in graphs
-            return (dropout_by(grad, key),)
-        return (_dropout_by_mask(grad, mask, key.p),)
+        if layout_of_mask(grad.meta.nd_sbp) == mask.meta.nd_sbp:
+            return (_dropout_by_mask(grad, mask, key.p),)
+        return (dropout_by(grad, key),)  # in the gradient's layout, as in graphs
 
 
 class Probability(NamedTuple):
@@ -160,6 +160,16 @@ def _mask_with(sbp: Sbp) -> Sbp:
     return broadcast if sbp.is_partial else sbp
 
 
+def layout_of_mask(nd_sbp: NdSbp) -> NdSbp:
+    """The layout of the mask of a tensor that is laid out so.
+
+    >>> from onefold import sbp
+    >>> layout_of_mask((sbp.partial_sum, sbp.split(0)))
+    (onefold.sbp.broadcast, onefold.sbp.split(dim=0))
+    """
+    return tuple([_mask_with(sbp) for sbp in nd_sbp])
+
+
 _dropout_with_mask = several_of(DropoutWithMask(), "x key#", only_first=True)
 _dropout_by_mask = binary(DropoutByMask(), "mask")
 
@@ -167,8 +177,8 @@ _dropout_by_mask = binary(DropoutByMask(), "mask")
 def _keeps_mask(x: Tensor) -> bool:
     """Whether the mask is kept for backward, a byte for each element.
 
-    On the CPU it takes about twenty times as long to draw it again. Graphs, which plan their
-    memory, and Triton draw it again.
+    On the CPU it takes about twenty times as long to draw it again. Triton draws it again, and in
+    graphs a pass finds which masks are kept, `graph/passes/keep_dropout_masks.py`.
     """
     return (
         x.node is not None

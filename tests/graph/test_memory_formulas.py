@@ -1,7 +1,7 @@
 """What plans of a transformer hold, against the closed forms of the literature.
 
 Sources: Korthikanti et al., "Reducing activation recomputation in large transformer models" (2022),
-for activations, whose masks of dropout are left out: they are drawn again from their seed.
+for activations, with a byte for each element of a mask of dropout, which the CPU keeps.
 Rajbhandari et al., "ZeRO" (2020), for parameters, gradients and states.
 """
 
@@ -16,7 +16,6 @@ from onefold.graph.memory.program_events import call_events
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
 HALF = flow.float16
 WIDTH, HEADS, LENGTH, BATCH = 64, 4, 32, 32
-MASKS = 2, 1  # of the terms in sbh and in as/h: bytes of the masks that are not kept
 
 
 class Attention(nn.Module):
@@ -98,11 +97,11 @@ def most_live(layers, tensor, split, again):
 
 def formula(t, split, again):
     """Bytes of the activations of a layer on each rank, over s b h."""
-    scores = Fraction(HEADS * LENGTH, WIDTH) * (5 - MASKS[1])
+    scores = Fraction(HEADS * LENGTH, WIDTH) * 5
     if again == "all":
         return Fraction(2, t if split else 1)
     inside = Fraction(24, t) + (scores / t if again == "" else 0)
-    return inside + Fraction(10 - MASKS[0], t if split else 1)
+    return inside + Fraction(10, t if split else 1)
 
 
 @pytest.mark.parametrize("again", ["", "attention", "all"])
