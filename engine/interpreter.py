@@ -29,6 +29,11 @@ class Interpreter:
     def captures(self) -> bool:
         return False
 
+    @property
+    def keeps_masks(self) -> bool:
+        """Whether dropout keeps its mask where backward reads it sooner than it draws it again."""
+        return True
+
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         """Run `op`; `call` is the function that was called: under `using(None)` it is eager."""
         raise NotImplementedError
@@ -108,6 +113,10 @@ class Through(Interpreter):
     @property
     def captures(self) -> bool:
         return self._to.captures
+
+    @property
+    def keeps_masks(self) -> bool:
+        return self._to.keeps_masks
 
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         with using(self.inner):

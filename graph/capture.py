@@ -84,6 +84,10 @@ class Capture(CapturedValues):
         self.differentiated = ""  # the module of the op whose gradient was the last
         self._recomputations = 0
 
+    @property
+    def keeps_masks(self) -> bool:
+        return False  # a pass finds which are kept, with the names and recomputations as they are
+
     # Modules.
 
     def call_module(

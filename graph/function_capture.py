@@ -70,6 +70,10 @@ class FunctionCapture(Capture):
         self._end: dict[int, Content] = {}
         super().__init__(named, paths, {})
 
+    @property
+    def keeps_masks(self) -> bool:
+        return True  # backward is a program of its own, which reads what forward saves
+
     def placeholder(self, tensor: Tensor, name: str) -> Tensor:
         """A captured tensor for an argument of the function."""
         made = self.input(tensor.meta, name)

@@ -180,11 +180,12 @@ def _keeps_mask(x: Tensor) -> bool:
     On the CPU it takes about twenty times as long to draw it again. Triton draws it again, and in
     graphs a pass finds which masks are kept, `graph/passes/keep_dropout_masks.py`.
     """
+    current = interpreter.get_current()
     return (
         x.node is not None
         and x.meta.device_type == "cpu"
         and interpreter.is_grad_enabled()
-        and not interpreter.capturing()
+        and (current is None or current.keeps_masks)
         and not uses_triton("cpu")
     )
 

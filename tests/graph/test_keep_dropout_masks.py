@@ -123,3 +123,17 @@ def test_a_gradient_in_parts_takes_the_whole_mask():
         y.backward(dy)
         expected = torch.where(y.to_torch() != 0, 2 * dy.to_torch(), 0)
         assert torch.equal(x.grad.to_torch(), expected)
+
+
+def test_backward_of_a_compiled_function_reads_the_mask(world):
+    net = made()
+    expected = trained_eagerly(net, data(net))
+    net = made()
+    compiled = flow.compile(net[0].forward)
+    net[0].forward = compiled
+    assert equal(trained_eagerly(net, data(net)), expected)
+    for program, name in [
+        (compiled.program, "dropout_with_mask"),
+        (compiled.backward_program, "dropout_by_mask"),
+    ]:
+        assert [step.name for step in program.steps if "dropout" in step.name] == [name] * 2
