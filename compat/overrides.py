@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, NoReturn
 
+import torch
+
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError
 from ..graph.unsupported import missing_attribute
@@ -35,7 +37,8 @@ def is_tensor_like(inp: object) -> bool:
 
 
 def _overrides(value: object) -> bool:
-    return is_tensor_like(value) and not isinstance(value, Tensor)
+    # torch knows which of its own tensors do, and when: not while such a class runs a function.
+    return not isinstance(value, Tensor) and torch.overrides.has_torch_function((value,))
 
 
 def has_torch_function(relevant_args: Iterable[object]) -> bool:

@@ -32,6 +32,10 @@ class Other:
         return NotImplemented
 
 
+class Tagged(torch.Tensor):
+    """A subclass of torch's tensor, whose method is torch's."""
+
+
 def function(x, y=None):
     if ours.has_torch_function((x, y)):
         return ours.handle_torch_function(function, (x, y), x, y=y)
@@ -55,6 +59,18 @@ def test_tensors_are_like_tensors(world):
 def test_classes_are_asked_in_the_order_of_torch(kinds):
     args = [None if kind is None else kind() for kind in kinds]
     assert function(*args) == of_torch(*args)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.ones(2), torch.nn.Parameter(torch.ones(2)), torch.ones(2).as_subclass(Tagged), 3],
+    ids=lambda value: type(value).__name__,
+)
+def test_tensors_of_torch_override_what_they_do_in_torch(value):
+    assert ours.has_torch_function((value,)) == theirs.has_torch_function((value,))
+    mine, other = function(value), of_torch(value)
+    assert type(mine) is type(other)
+    assert mine is other or torch.equal(mine, other)
 
 
 def test_errors_and_decorators():
