@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ..distributed.collectives import gather_objects
-from ..distributed.json_values import encode
+from ..distributed.json_values import encode, to_text
 from ..distributed.world import world
 from ..engine.meta import Meta
 from ..engine.placement import Placement
@@ -40,9 +40,14 @@ def merged(state: dict[str, Any]) -> dict[str, Any]:
     everywhere = gather_objects(leaves, tuple(range(here.size)))
     of_ranks = [{tuple(path): tuple(leaf) for path, leaf in each} for each in everywhere]
     made: dict[str, Any] = {}
-    for path in dict.fromkeys(path for each in of_ranks for path in each):
+    paths = dict.fromkeys(path for each in of_ranks for path in each)
+    dicts = {path[:size] for path in paths for size in range(len(path))}
+    for path in paths:
         owners = [rank for rank, each in enumerate(of_ranks) if path in each]
         found = {rank: of_ranks[rank][path] for rank in owners}
+        if path in dicts:  # of other ranks, which have something in it
+            _check_empty(path, found)
+            continue
         _check(path, found, here.size)
         _place(made, path, _leaf(found, here.size, own.get(path)))
     return made
@@ -80,22 +85,36 @@ def _described(leaf: Any) -> Leaf:
 def _check(path: Path, found: Mapping[int, Leaf], size: int) -> None:
     """Raise RankMismatch where ranks have different leaves in one place."""
     first, *others = found
-    name = ".".join(map(str, path))
     advice = (
         "give them names of their own on each rank; of optimizers' groups, get_state_dict does so "
         "with StateDictOptions(flatten_optimizer_state_dict=True)"
     )
     for rank in others:
-        if found[rank] != found[first]:
+        # As texts, in which NaN is equal to itself.
+        if to_text(encode(found[rank])) != to_text(encode(found[first])):
             raise RankMismatch(
                 f"distributed.checkpoint.save: ranks {first} and {rank} have different values of "
-                f"{name!r}, {_text(found[first])} and {_text(found[rank])}: {advice}"
+                f"{_name(path)!r}, {_text(found[first])} and {_text(found[rank])}: {advice}"
             )
     if len(found) < size and found[first][0] == "other":
         raise RankMismatch(
-            f"distributed.checkpoint.save: only the ranks {list(found)} have {name!r}, which is a "
-            f"{found[first][1]}: save tensors, numbers and strings in dicts, or the same on all"
+            f"distributed.checkpoint.save: only the ranks {list(found)} have {_name(path)!r}, "
+            f"which is a {found[first][1]}: save tensors, numbers and strings in dicts, or the same on all"
         )
+
+
+def _check_empty(path: Path, found: Mapping[int, Leaf]) -> None:
+    """Raise RankMismatch where a rank has a value in the place of a dict of others."""
+    for rank, (kind, value) in found.items():
+        if kind != "value" or value != {}:
+            raise RankMismatch(
+                f"distributed.checkpoint.save: rank {rank} has a value at {_name(path)!r}, "
+                f"{_text((kind, value))}, but other ranks have a dict there: give it another name"
+            )
+
+
+def _name(path: Path) -> str:
+    return ".".join(map(str, path))
 
 
 def _text(leaf: Leaf) -> str:

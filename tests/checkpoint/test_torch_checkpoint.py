@@ -383,6 +383,31 @@ def test_states_of_stages(tmp_path, world):
     assert halves["weight"].abs().sum() > 0 and halves["other"].sum() == 2
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_empty_dict_of_one_rank_hides_nothing_of_the_others(tmp_path, world, turned):
+    def program():
+        full = {"state": {"a": flow.arange(3), "lr": 0.1}, "best": float("nan")}
+        empty = {"state": {}, "best": float("nan"), "own": flow.ones(2)}
+        dcp.save({"optim": empty if flow.env.get_rank() != turned else full}, checkpoint_id=folder)
+
+    folder = str(tmp_path / "joined")
+    run_ranks(2, program)
+    state = {"state": {"a": flow.zeros(3).long(), "lr": 0.0}, "best": 0.0, "own": flow.zeros(2)}
+    dcp.load({"optim": state}, checkpoint_id=folder)
+    assert state["state"]["a"].tolist() == [0, 1, 2] and state["state"]["lr"] == 0.1
+    assert state["best"] != state["best"] and state["own"].tolist() == [1.0, 1.0]
+
+
+def test_a_value_in_the_place_of_a_dict(tmp_path):
+    def program():
+        rank = flow.env.get_rank()
+        state = {"x": {"y": flow.ones(2)} if rank else 3.0, f"own{rank}": flow.ones(1)}
+        with pytest.raises(RankMismatch, match=r"rank 0 has a value at 'm\.x', 3\.0, but other"):
+            dcp.save({"m": state}, checkpoint_id=str(tmp_path / "no"))
+
+    run_ranks(2, program)
+
+
 def test_states_that_cannot_be_joined(tmp_path):
     def program():
         model, optimizer = stage_of(flow.env.get_rank())
