@@ -94,7 +94,7 @@ def split_tree(value: Any, spec: Any, chunks: int, name: str, of_spec: str) -> l
     if spec is None:
         specs = [TensorChunkSpec(0) if _is_cut(leaf) else _Replicate() for leaf in leaves]
     else:
-        specs = tree_flatten(spec)[0]
+        specs = tree_flatten(_in_order(spec, value, of_spec))[0]
     if len(specs) != len(leaves):
         raise OnefoldValueError(
             f"{of_spec} has {len(specs)} specs, but {name} {len(leaves)} values: give one for each "
@@ -105,6 +105,25 @@ def split_tree(value: Any, spec: Any, chunks: int, name: str, of_spec: str) -> l
         for leaf, each in zip(leaves, specs, strict=True)
     ]
     return [tree_unflatten([part[i] for part in parts], structure) for i in range(chunks)]
+
+
+def _in_order(spec: Any, value: Any, of_spec: str) -> Any:
+    """A tree of specs, whose dicts have their keys in the order of the values' dicts.
+
+    Raises OnefoldValueError where they have other keys.
+    """
+    if isinstance(spec, dict) and isinstance(value, dict):
+        if spec.keys() != value.keys():
+            raise OnefoldValueError(
+                f"{of_spec} has specs for {', '.join(map(repr, spec))}, but the values are "
+                f"{', '.join(map(repr, value))}: give one for each value, by its name"
+            )
+        return {key: _in_order(spec[key], inner, of_spec) for key, inner in value.items()}
+    if isinstance(spec, (list, tuple)) and isinstance(value, (list, tuple)):
+        if len(spec) == len(value):
+            made = [_in_order(*pair, of_spec) for pair in zip(spec, value, strict=True)]
+            return made if isinstance(spec, list) else tuple(made)
+    return spec
 
 
 def _is_cut(leaf: object) -> bool:
@@ -159,7 +178,7 @@ def merge_chunks(chunks: Sequence[Any], chunk_spec: Any) -> Any:
         structure = tree_flatten(chunks[0])[1]
         specs = [TensorChunkSpec(0) if isinstance(x, Tensor) else None for x in flat[0]]
     else:
-        specs, structure = tree_flatten(chunk_spec)
+        specs, structure = tree_flatten(_in_order(chunk_spec, chunks[0], "output_merge_spec"))
     if any(len(leaves) != len(specs) for leaves in flat):
         raise OnefoldValueError(
             f"the last stage returned {', '.join(str(len(leaves)) for leaves in flat)} values for "

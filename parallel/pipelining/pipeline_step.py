@@ -225,9 +225,10 @@ class PipelineStep:
             return ()
         loss = inputs.loss_fn(output, inputs.targets[micro], **inputs.loss_kwargs)
         self.losses.append(loss)
-        if self.has_backward and not isinstance(loss, Tensor):
+        if self.has_backward and not (isinstance(loss, Tensor) and loss.numel() == 1):
+            found = listed(forms_of((loss,), False)) if isinstance(loss, Tensor) else type(loss)
             raise OnefoldTypeError(
-                f"loss_fn must return a tensor of one element, but returned {type(loss).__name__}"
+                f"loss_fn must return a tensor of one element, but returned {found}"
             )
         return (loss,)
 

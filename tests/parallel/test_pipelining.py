@@ -264,7 +264,7 @@ def test_how_arguments_are_cut_and_outputs_joined():
 
     class Last(flow.nn.Module):
         def forward(self, x, **unused):
-            return {"y": x.T, "total": x.sum(), "name": "y"}
+            return {"name": "y", "total": x.sum(), "y": x.T}
 
     schedule = both_stages(
         First(),
@@ -278,7 +278,7 @@ def test_how_arguments_are_cut_and_outputs_joined():
         output_merge_spec={"y": TensorChunkSpec(1), "total": sum_reducer, "name": None},
     )
     x, table = rows(5), rows(4)
-    found = schedule.step(x, table, factor=2, columns=rows(4, 5))
+    found = schedule.step(x, table, columns=rows(4, 5), factor=2)  # specs are found by name
     wanted = (x * 2 + rows(4, 5).T) @ table
     same([read(found["y"]), read(found["total"])], [read(wanted.T), read(wanted.sum())])
     assert found["name"] == "y"

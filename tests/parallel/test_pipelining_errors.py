@@ -12,6 +12,7 @@ from onefold.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
+from onefold.distributed.pipelining.microbatch import TensorChunkSpec
 from onefold.distributed.pipelining.schedules import (
     PipelineScheduleMulti,
     PipelineScheduleSingle,
@@ -71,6 +72,20 @@ from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueEr
             lambda: both_stages(layer(), layer(), args_chunk_spec=()).step(rows(2), target=rows(2)),
             OnefoldValueError,
             "args_chunk_spec has 0 specs, but args 1 values",
+        ),
+        (
+            lambda: both_stages(
+                layer(), layer(), kwargs_chunk_spec={"mask": TensorChunkSpec(0)}
+            ).step(rows(2).float(), target=rows(2), bias=rows(2)),
+            OnefoldValueError,
+            "kwargs_chunk_spec has specs for 'mask', but the values are 'bias'",
+        ),
+        (
+            lambda: both_stages(layer(), layer(), loss_fn=lambda y, target: y - target).step(
+                rows(2).float(), target=rows(2)
+            ),
+            OnefoldTypeError,
+            r"loss_fn must return a tensor of one element, but returned float64 \(1, 4\)",
         ),
         (
             lambda: both_stages(layer(), layer()).step(flow.ones(()), target=rows(2)),
