@@ -23,9 +23,9 @@ from .stage_tracing import (
     Named,
     SplitPoint,
     StageTrace,
+    part_of,
     structure,
     traced,
-    used_later,
 )
 
 
@@ -45,24 +45,18 @@ class StageModule(Module):
 
     def __init__(self, model: Module, trace: StageTrace, stage: int, example: Any) -> None:
         super().__init__()
-        self.calls = [call for call in trace.calls if call.stage == stage]
-        self.example = example if stage == 0 else None
-        self.takes = [] if stage == 0 else used_later(trace, stage - 1)
-        self.gives = used_later(trace, stage)
-        self.result = trace.result if stage == trace.stage else None
-        self.is_last = stage == trace.stage
-        self.stage_index = stage
-        for call in self.calls:
+        self._part = part = part_of(trace, stage, example)
+        for call in part.calls:
             if call.path:
                 self._attach(call.path, model.get_submodule(call.path))
-        leaves = tree_leaves([*(call.given for call in self.calls), self.result])
+        leaves = tree_leaves([*(call.given for call in part.calls), part.result])
         names = dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, Named))
         for name in names:
             self._attach_tensor(model, name)
         for leaf in leaves:
             if isinstance(leaf, Held):
                 held = trace.held[leaf.index]
-                self.register_buffer(f"constant_{leaf.index}", held, persistent=False)
+                self.register_buffer(_held_name(leaf), held, persistent=False)
         self.training = model.training
 
     def _found(self, path: str) -> Module | None:
@@ -88,7 +82,7 @@ class StageModule(Module):
             self._attach(owner, Module())
         source = model.get_submodule(owner) if owner else model
         target = self._at(owner)
-        if target is source or hasattr(target, name):
+        if name in target._parameters or name in target._buffers:
             return
         if name in source._parameters:
             target.register_parameter(name, source._parameters[name])
@@ -107,10 +101,10 @@ class StageModule(Module):
                 owner, _, name = leaf.name.rpartition(".")
                 return getattr(self._at(owner), name)
             if isinstance(leaf, Held):
-                return getattr(self, f"constant_{leaf.index}")
+                return getattr(self, _held_name(leaf))
             return leaf
 
-        for call in self.calls:
+        for call in self._part.calls:
             own_args, own_kwargs = tree_map(value, call.given)
             if call.makes_new:
                 own_args = _moved(own_args, given)
@@ -119,21 +113,21 @@ class StageModule(Module):
             leaves = [leaf for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
             if len(leaves) != len(call.results):
                 raise OnefoldValueError(
-                    f"stage {self.stage_index}: {call.path or call} gave {len(leaves)} tensors, "
+                    f"stage {self._part.index}: {call.path or call} gave {len(leaves)} tensors, "
                     f"but {len(call.results)} when pipeline() traced the model"
                 )
             values.update(zip(call.results, leaves, strict=True))
-        if self.is_last:
-            return tree_map(value, self.result)
-        outputs = tuple([values[number] for number in self.gives])
+        if self._part.is_last:
+            return tree_map(value, self._part.result)
+        outputs = tuple([values[number] for number in self._part.gives])
         return outputs if len(outputs) > 1 else outputs[0]
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, Tensor]:
         """The tensors that a call is given, by their numbers."""
-        if self.example is None:
-            return dict(zip(self.takes, args, strict=True))
+        if self._part.example is None:
+            return dict(zip(self._part.takes, args, strict=True))
         leaves, nesting = structure(args, kwargs)
-        wanted, wanted_nesting = self.example
+        wanted, wanted_nesting = self._part.example
         found = [_form_of(leaf) for leaf in leaves]
         if nesting != wanted_nesting or found != wanted:
             raise OnefoldValueError(
@@ -144,12 +138,13 @@ class StageModule(Module):
         return dict(enumerate(leaf for leaf in leaves if isinstance(leaf, Tensor)))
 
     def __str__(self) -> str:
-        takes = "the arguments" if self.example else ", ".join(f"%{n}" for n in self.takes)
-        gives = "the result" if self.is_last else ", ".join(f"%{n}" for n in self.gives)
-        lines = [f"stage {self.stage_index}, of {takes}:"]
-        return "\n".join([*lines, *(f"  {call}" for call in self.calls), f"  gives {gives}"])
+        return str(self._part)
 
     __repr__ = __str__
+
+
+def _held_name(leaf: Held) -> str:
+    return f"_held_{leaf.index}"
 
 
 def _moved(args: tuple[Any, ...], given: Mapping[int, Tensor]) -> tuple[Any, ...]:
@@ -245,8 +240,8 @@ def pipeline(
     called with the sizes and numbers of the example, so micro-batches must have its shapes.
     `pipe_split()` in the code of a forward cuts, too. What later stages need passes through those
     between. Raises OnefoldValueError for names that the model does not have or call,
-    OnefoldRuntimeError for changes in place and random numbers between submodules, and
-    OnefoldTypeError for a `split_policy`.
+    OnefoldRuntimeError for changes in place, buffers that are replaced and random numbers between
+    submodules, and OnefoldTypeError for a `split_policy`.
 
     >>> import onefold as flow
     >>> model = flow.nn.Sequential(flow.nn.Linear(4, 8), flow.nn.ReLU(), flow.nn.Linear(8, 2))
@@ -277,9 +272,9 @@ def pipeline(
     stages = [StageModule(module, trace, index, example) for index in range(trace.stage + 1)]
     _warn_of_shared(stages)
     for stage in stages[:-1]:
-        if not stage.gives:
+        if not stage._part.gives:
             raise OnefoldValueError(
-                f"pipeline: nothing that stage {stage.stage_index} or an earlier one makes is used "
+                f"pipeline: nothing that stage {stage._part.index} or an earlier one makes is used "
                 "later: cut the model elsewhere"
             )
     return Pipe(stages)
@@ -290,7 +285,7 @@ def _warn_of_shared(stages: list[StageModule]) -> None:
     found: dict[int, tuple[str, list[int]]] = {}
     for stage in stages:
         for name, param in stage.named_parameters():
-            found.setdefault(id(param), (name, []))[1].append(stage.stage_index)
+            found.setdefault(id(param), (name, []))[1].append(stage._part.index)
     for name, indices in found.values():
         if len(indices) > 1:
             warn(

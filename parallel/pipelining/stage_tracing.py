@@ -108,18 +108,33 @@ class StageTrace(Through):
         for leaf in tree_leaves((args, kwargs)):
             if isinstance(leaf, Tensor):
                 self._number(leaf)
-        buffers = list(model.buffers())
-        before = [buffer.clone() for buffer in buffers]
+        before = [
+            (module, name, buffer, None if buffer is None else buffer.clone())
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+        ]
         token = _current.set(self)
         try:
             with record_draws() as self._draws, no_grad(), using(self):
                 self.result = self._standing(model(*args, **kwargs))
+            for module, name, buffer, _ in before:
+                self._check_kept(module, name, buffer)
         finally:
             _current.reset(token)
             with no_grad():
-                for buffer, value in zip(buffers, before, strict=True):
-                    buffer.copy_(value)
+                for module, name, buffer, value in before:
+                    module._buffers[name] = buffer  # forward may have put another in its place
+                    if buffer is not None:
+                        buffer.copy_(value)
         self._alive.clear()
+
+    def _check_kept(self, module: Module, name: str, buffer: Tensor | None) -> None:
+        """Raise OnefoldRuntimeError for a buffer that was replaced outside of called modules."""
+        if self._paths[id(module)] in self._opened and module._buffers.get(name) is not buffer:
+            raise OnefoldRuntimeError(
+                f"pipeline: the forward of {type(module).__name__} replaces its buffer {name!r} "
+                "between modules, which stages would not repeat: put that into a module of its own"
+            )
 
     def cut(self) -> None:
         """What follows is the next stage."""
@@ -230,13 +245,46 @@ def traced(
     return trace
 
 
-def used_later(trace: StageTrace, stage: int) -> list[int]:
+@dataclass(frozen=True)
+class TracePart:
+    """What one stage does: its calls, and the numbers of what it takes and gives."""
+
+    index: int
+    calls: tuple[Call, ...]
+    example: Any  # of the first stage: the forms of the model's arguments, and their structure
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
+    result: Any  # of the last stage
+    is_last: bool
+
+    def __str__(self) -> str:
+        takes = "the arguments" if self.index == 0 else ", ".join(f"%{n}" for n in self.takes)
+        gives = "the result" if self.is_last else ", ".join(f"%{n}" for n in self.gives)
+        calls = [f"  {call}" for call in self.calls]
+        return "\n".join([f"stage {self.index}, of {takes}:", *calls, f"  gives {gives}"])
+
+
+def part_of(trace: StageTrace, stage: int, example: Any) -> TracePart:
+    """What a stage of a trace does; the first one takes arguments as in the example."""
+    last = stage == trace.stage
+    return TracePart(
+        index=stage,
+        calls=tuple([call for call in trace.calls if call.stage == stage]),
+        example=example if stage == 0 else None,
+        takes=() if stage == 0 else _used_later(trace, stage - 1),
+        gives=_used_later(trace, stage),
+        result=trace.result if last else None,
+        is_last=last,
+    )
+
+
+def _used_later(trace: StageTrace, stage: int) -> tuple[int, ...]:
     """The numbers that are made up to a stage and used in later ones, in order."""
     later = [call.given for call in trace.calls if call.stage > stage]
     if stage < trace.stage:
         later.append(trace.result)
     found = {leaf.number for leaf in tree_leaves(later) if isinstance(leaf, Made)}
-    return sorted(number for number in found if trace.stage_of[number] <= stage)
+    return tuple(sorted(number for number in found if trace.stage_of[number] <= stage))
 
 
 def structure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:

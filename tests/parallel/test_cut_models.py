@@ -237,6 +237,60 @@ def test_what_cannot_be_cut(make_it, error, text):
         make_it()
 
 
+class Counts(flow.nn.Module):
+    """A layer that replaces its buffer in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = layer()
+        self.register_buffer("count", flow.zeros(()))
+
+    def forward(self, x):
+        self.count = self.count + 1
+        return self.layer(x) * self.count
+
+
+@pytest.mark.usefixtures("world")
+def test_buffers_that_a_forward_replaces():
+    model = flow.nn.Sequential(Counts(), Counts())
+    before = list(model.buffers())
+    pipe = ours.pipeline(model, (rows(2).float(),), split_spec={"1": ours.SplitPoint.BEGINNING})
+    assert all(one is other for one, other in zip(model.buffers(), before, strict=True))
+    for count in (1.0, 2.0):
+        pipe(rows(2).float())
+        assert [buffer.item() for buffer in pipe.buffers()] == [count, count]
+    with pytest.raises(OnefoldRuntimeError, match="of Counts replaces its buffer 'count'"):
+        ours.pipeline(Counts(), (rows(2).float(),), split_spec={"layer": ours.SplitPoint.END})
+
+
+OTHER = flow.ones(4)
+
+
+@pytest.mark.usefixtures("world")
+def test_any_names_of_the_model_are_those_of_the_stages():
+    modules, scales = ("calls", "result", "part"), ("takes", "gives", "is_last", "example")
+    model = flow.nn.Module()
+    for name in modules:
+        model.add_module(name, layer())
+    for name in scales:
+        model.register_parameter(name, flow.nn.Parameter(flow.full((4,), 2.0)))
+    model.register_buffer("constant_0", flow.full((4,), 3.0))
+
+    def forward(x):
+        for name in modules:
+            x = getattr(model, name)(x) + model.constant_0
+        for name in scales:
+            x = x * getattr(model, name)
+        return x + OTHER
+
+    model.forward = forward
+    x = rows(2).float()
+    pipe = ours.pipeline(model, (x,), split_spec={"result": ours.SplitPoint.BEGINNING})
+    assert flow.equal(pipe(x), model(x))
+    of_stages = [set(pipe.get_stage_module(i).state_dict()) for i in range(2)]
+    assert set.union(*of_stages) == set(model.state_dict())
+
+
 @pytest.mark.usefixtures("world")
 def test_shared_parameters_of_a_cut_model():
     model = between(abs)
