@@ -99,7 +99,8 @@ def _check(path: Path, found: Mapping[int, Leaf], size: int) -> None:
     if len(found) < size and found[first][0] == "other":
         raise RankMismatch(
             f"distributed.checkpoint.save: only the ranks {list(found)} have {_name(path)!r}, "
-            f"which is a {found[first][1]}: save tensors, numbers and strings in dicts, or the same on all"
+            f"which is a {found[first][1]}: save tensors, numbers and strings in dicts, or the "
+            "same on all"
         )
 
 

@@ -149,7 +149,8 @@ class GraphConfig:
         copied. Source: CUDA's stream capture, as `torch.cuda.CUDAGraph` has it.
 
         With `communication` collectives of NCCL are captured, too. All ranks then agree on each
-        call by a message between hosts, and replay only together. It has run on one GPU, not on several.
+        call by a message between hosts, and replay only together. It has run on one GPU, not on
+        several.
         """
         switch("enable_cuda_graph: mode", mode)
         switch("enable_cuda_graph: communication", communication)

@@ -127,6 +127,16 @@ class DistributedDataParallel(Module, Joinable):
         self.module = module
         self._reducer = GradientReducer(params, self.bucket_bytes_cap)
 
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_reducer", "_joined", "_join_config")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy sums gradients of its own parameters; as in torch, it has no hook."""
+        super().__setstate__(state)
+        params = [p for p in self.module.parameters() if p.requires_grad]
+        self._reducer = GradientReducer(params, self.bucket_bytes_cap)
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if not (self.module.training or interpreter.is_grad_enabled()):
             held = self._held_for((inputs, kwargs))

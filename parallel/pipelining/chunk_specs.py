@@ -119,10 +119,10 @@ def _in_order(spec: Any, value: Any, of_spec: str) -> Any:
                 f"{', '.join(map(repr, value))}: give one for each value, by its name"
             )
         return {key: _in_order(spec[key], inner, of_spec) for key, inner in value.items()}
-    if isinstance(spec, (list, tuple)) and isinstance(value, (list, tuple)):
-        if len(spec) == len(value):
-            made = [_in_order(*pair, of_spec) for pair in zip(spec, value, strict=True)]
-            return made if isinstance(spec, list) else tuple(made)
+    listed = isinstance(spec, (list, tuple)) and isinstance(value, (list, tuple))
+    if listed and len(spec) == len(value):
+        made = [_in_order(*pair, of_spec) for pair in zip(spec, value, strict=True)]
+        return made if isinstance(spec, list) else tuple(made)
     return spec
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -229,6 +230,23 @@ def test_without_sync_gradients_stay_where_they_were_made(world):
     model(x).sum().backward()
     assert short(model.module.weight.grad.sbp) == "(B)"
     assert model.module.weight.grad.numpy().tolist() == [[8.0] * 4] * 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_sum_gradients_too(world, copied):
+    model = DistributedDataParallel(net(), process_group=flow.placement("cpu", [0, 1]))
+    x = flow.tensor(batches()[0][0])
+    model(x).sum().backward()
+    other = copied(model)
+    other.zero_grad()
+    with other.no_sync():
+        other(x).sum().backward()
+    assert other.module.last.weight.grad.sbp != (B,)
+    other.zero_grad()
+    other(x).sum().backward()
+    for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
+        assert mine is not theirs and (mine.grad is None) == (theirs.grad is None)
+        assert mine.grad is None or mine.grad.sbp == (B,)
 
 
 def test_a_backward_that_failed_leaves_nothing_behind(world):
