@@ -30,16 +30,17 @@ _REDUCTIONS = ("none", "mean", "sum")
 _MODES = ("sum", "mean", "max")
 
 # The losses, with torch's parameters. Its numbers of reductions and their names are both taken.
+# Without one torch does not reduce: it declares Reduction::Mean, but reads that text as 0.
 _LOSSES = """
-binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction=1)
-cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=1)
-ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1,
+binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction=0)
+cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=0)
+ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0,
     zero_infinity=False)
-hinge_embedding_loss(input, target, margin=1.0, reduction=1)
-kl_div(input, target, reduction=1, *, log_target=False)
-margin_ranking_loss(input1, input2, target, margin=0.0, reduction=1)
+hinge_embedding_loss(input, target, margin=1.0, reduction=0)
+kl_div(input, target, reduction=0, *, log_target=False)
+margin_ranking_loss(input1, input2, target, margin=0.0, reduction=0)
 poisson_nll_loss(input, target, log_input, full, eps, reduction)
-triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, reduction=1)
+triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, reduction=0)
 """
 
 

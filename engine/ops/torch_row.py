@@ -202,6 +202,8 @@ def _embedding_bag_parts(
     padding_idx: int | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """Torch leaves out parts where its kernel for a mode does not need them; `bag` has a spare."""
+    integer = torch.promote_types(indices.dtype, offsets.dtype)
+    indices, offsets = indices.to(integer), offsets.to(integer)
     y, bag, size, most = torch.embedding_bag(
         weight, indices, offsets, scale_grad_by_freq, mode, False, per_sample_weights,
         include_last_offset, padding_idx,

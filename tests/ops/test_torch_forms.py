@@ -32,6 +32,15 @@ CALLS = [
     ("native_channel_shuffle", (X, 3)),
     ("rrelu", (X - 0.5, 0.1, 0.5, False, None)),
 ]
+CALLS += [
+    ("binary_cross_entropy_with_logits", (X, X)),
+    ("cosine_embedding_loss", (X[:, 0], X[:, 1], SIGNS)),
+    ("ctc_loss", (X.log_softmax(2), SIGNS.abs().expand(6, 4), (4,) * 6, (2,) * 6)),
+    ("hinge_embedding_loss", (X, X.sub(0.5).sign())),
+    ("kl_div", (X.log(), X.flip(0))),
+    ("margin_ranking_loss", (X, X.flip(0), X.sub(0.5).sign())),
+    ("triplet_margin_loss", tuple(X[:3])),
+]
 for number in NUMBERS:
     CALLS += [
         ("embedding_bag", (ROW, INDEX, STARTS, False, number)),
@@ -91,6 +100,17 @@ def test_the_parts_of_bags(mode, last, padding, world):
     (mine[0] ** 2).sum().backward()
     (y**2).sum().backward()
     torch.testing.assert_close(ours.grad.to_torch(), weight.grad)
+
+
+@pytest.mark.parametrize("mode", NUMBERS)
+@pytest.mark.parametrize("dtypes", [(torch.int32, torch.int64), (torch.int64, torch.int32)])
+def test_bags_of_indices_and_starts_of_two_dtypes(mode, dtypes, world):
+    given = [x.to(dtype) for x, dtype in zip((INDEX, STARTS), dtypes, strict=True)]
+    wanted = torch.embedding_bag(ROW, *given, False, mode)
+    mine = flow.embedding_bag(*map(flow.tensor, (ROW, *given)), False, mode)
+    torch.testing.assert_close(mine[0].to_torch(), wanted[0])
+    assert [each.dtype for each in mine[1:]] == [torch.int64] * 3
+    assert mine[1].tolist() == [0, 0, 2, 2, 3, 3] and mine[2].tolist() == [2, 0, 2, 2]
 
 
 def test_other_orders_are_refused(world):
