@@ -131,6 +131,10 @@ OPS = {
     "scatter_add": lambda: flow.scatter_add(matrix(), 1, numbers(ROWS, COLUMNS), matrix()),
     "index_select": lambda: flow.index_select(matrix(), 0, numbers(ROWS)),
     "index_add": lambda: flow.index_add(matrix(), 0, numbers(ROWS), matrix()),
+    "index_reduce": lambda: flow.index_reduce(matrix(), 0, numbers(ROWS), matrix(), "amax"),
+    "scatter_reduce": lambda: flow.scatter_reduce(
+        matrix(), 0, numbers(ROWS, COLUMNS), matrix(), "amax"
+    ),
     "index of columns": lambda: matrix()[:, numbers(COLUMNS)],
     "conv1d": lambda: convolution(new(1024, 64, 224 * 224), padding=1),
     "conv2d": lambda: convolution(images(), padding=1),

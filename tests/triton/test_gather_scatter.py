@@ -108,6 +108,25 @@ def test_index_reduce(dtype):
         for own in (True, False):
             given = (x, index.int() if own else index, source, 1, how, own)
             assert_matches_reference(gather_scatter_ref.index_reduce, *given)
+            turned = (x.transpose(0, 1), index, source.transpose(0, 1), 0, how, own)
+            assert_matches_reference(gather_scatter_ref.index_reduce, *turned)
+            nothing = (x, index[:0], source[:, :0], 1, how, own)
+            assert_matches_reference(gather_scatter_ref.index_reduce, *nothing)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_index_reduce_sorts_the_index_alone(dim, monkeypatch):
+    def sort(places, **options):
+        sorted_.append(len(places))
+        return sort_rows(places, **options)
+
+    sorted_, sort_rows = [], gather_scatter_kernels.sort_rows
+    monkeypatch.setattr(gather_scatter_kernels, "sort_rows", sort)
+    shape = [4, 3, 300]
+    source = torch.randn([7 if d == dim else size for d, size in enumerate(shape)])
+    given = (torch.randn(shape), torch.randint(0, shape[dim], (7,)), source, dim, "amax", True)
+    assert_matches_reference(gather_scatter_ref.index_reduce, *given)
+    assert set(sorted_) == {7}
 
 
 def test_scatter_reduce_of_what_is_no_number():

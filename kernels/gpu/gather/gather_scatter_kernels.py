@@ -154,25 +154,39 @@ def scatter_reduce(
     if not x.ndim:
         flat = [t.reshape(-1) for t in (x, index, source)]
         return scatter_reduce(flat[0], flat[1], flat[2], 0, how, own).view(())
-    truth = x.dtype is torch.bool
-    usable = x.dtype in NUMBERS and source.dtype is x.dtype and how in _KINDS
-    if not usable or (truth and how == "mean"):
+    kind = _reduction(x, source, how)
+    if kind is None:
         return reference.scatter_reduce(x, index, source, dim, how, own)
     dim %= x.ndim
-    how = _OF_BOOLS.get(how, how) if truth else how
     y = contiguous(reference.fit(x, (0,) * x.ndim, index.shape, dim))
     along = Along(y.shape[dim], 0, y.shape[dim])
     _, entries, rest = _cut(index.shape, dim)
     places = places_of(checked(index, along, dim), entries, rest, along, y.numel())
     values = plain(source[tuple([slice(n) for n in index.shape])])
-    _reduce_into(plain(y).view(-1, 1), places, values.view(-1, 1), how, own)
+    _reduce_into(plain(y).view(-1, 1), places, values.view(-1, 1), kind, own)
     return _within(x, y, dim)
 
 
 def index_reduce(x: Tensor, index: Tensor, source: Tensor, dim: int, how: str, own: bool) -> Tensor:
-    shape = [-1 if d == dim else 1 for d in range(x.ndim)]
-    places = index.to(torch.int64).view(shape).expand(source.shape)
-    return scatter_reduce(x, places, source, dim, how, own)
+    kind = _reduction(x, source, how)
+    if kind is None:
+        return reference.index_reduce(x, index, source, dim, how, own)
+    # Slices are rows, so that only the index is sorted.
+    y, values = contiguous(x.movedim(dim, 0)), plain(source.movedim(dim, 0))
+    rows, count, width = len(y), len(index), prod(y.shape[1:])
+    along = Along(rows, 0, rows)
+    places = places_of(checked(index, along, dim), max(count, 1), 1, along, rows)
+    _reduce_into(plain(y).view(rows, width), places, values.view(count, width), kind, own)
+    return contiguous(y.movedim(0, dim)) if dim else y
+
+
+def _reduction(x: Tensor, source: Tensor, how: str) -> str | None:
+    """The name of a reduction of bytes where x has bools; None for what is left to torch."""
+    truth = x.dtype is torch.bool
+    usable = x.dtype in NUMBERS and source.dtype is x.dtype and how in _KINDS
+    if not usable or (truth and how == "mean"):
+        return None
+    return _OF_BOOLS.get(how, how) if truth else how
 
 
 def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool) -> None:
