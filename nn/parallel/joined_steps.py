@@ -67,6 +67,7 @@ class JoinedSteps(JoinHook):
         self._reducer.enabled = False
         self._reducer.instead = self._gradient_arrived if syncs else None
         count = len(self._ranks) if self._by_all or going is None else going
+        self._take_gradients_apart(count)
         held: dict[str, Tensor] = {}
         for name, param in self._module.named_parameters():
             own = to_local(param)
@@ -78,6 +79,18 @@ class JoinedSteps(JoinHook):
             for name, buffer in buffers.items():
                 buffer.copy_(from_shards(held[name].shards, buffer.meta))
         return result
+
+    @no_grad
+    def _take_gradients_apart(self, count: int) -> None:
+        """Give this rank its share of gradients of earlier steps, to which backward will add.
+
+        Else one of the ranks has all of them, perhaps one that is done and sends none.
+        """
+        for param in [param for bucket in self._reducer.buckets for param in bucket]:
+            grad = param.grad
+            if grad is not None and all(sbp.is_broadcast for sbp in grad.sbp):
+                parts = (partial_sum,) * len(grad.sbp)
+                param.grad = from_shards((grad.shards[0] / count,), grad.meta.like(nd_sbp=parts))
 
     def _gradient_arrived(self) -> None:
         """A backward pass has a gradient: at its end all are summed."""

@@ -5,6 +5,7 @@ import pytest
 import torch
 from launched import run_ranks
 from torch.distributed.algorithms.join import Join as TheirJoin
+from torch.nn.parallel import DistributedDataParallel as TheirModel
 
 import onefold as flow
 from onefold import nn
@@ -76,6 +77,38 @@ def test_the_parameters_are_those_of_torch(cases):
             assert drawn == results[0][3]
             for one, other in zip(after, results[0][2], strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+def accumulated(counts, options):
+    """The gradients after each step of a rank, which are never set to zero: ours and torch's."""
+    rank = flow.env.get_rank()
+    flow.comm.barrier()
+    found = []
+    for lib, wrap in ((flow, DistributedDataParallel), (torch, TheirModel)):
+        model = wrap(filled(lib.nn.Linear(2, 1, bias=False), lib))
+        values = []
+        with model.join(**options):
+            for step in range(counts[rank]):
+                model(lib.full((1, 2), 1.0 + rank + 10 * step)).sum().backward()
+                (grad,) = [param.grad for param in model.parameters()]
+                values.append((grad.shards[0] if lib is flow else grad).tolist())
+        found.append(values)
+    return found
+
+
+def filled(layer, lib):
+    with lib.no_grad():
+        layer.weight.fill_(2.0)
+    return layer
+
+
+@pytest.mark.parametrize("by_all", [True, False])
+def test_gradients_that_are_not_set_to_zero(by_all):
+    cases = [(1, 3), (3, 1), (2, 2)]
+    options = {"divide_by_initial_world_size": by_all}
+    for of_rank in run_ranks(2, lambda: [accumulated(case, options) for case in cases]):
+        for mine, theirs in of_rank:
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
 def unread():
