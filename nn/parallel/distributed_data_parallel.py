@@ -43,13 +43,12 @@ class DistributedDataParallel(Module, Joinable):
     local inputs: for another use of `module`, load its `state_dict()` into one that is not wrapped.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
-    `process_group` or `device_mesh` says over which ranks; by default over all. A placement does
-    too, for a module that the ranks outside make and call as well. Parameters without a gradient
-    are no problem, and buffers are one value for all ranks, so that `find_unused_parameters`,
-    `broadcast_buffers`, `gradient_as_bucket_view` and other arguments about these have no effect.
-    Raises OnefoldRuntimeError if no parameter requires a gradient, and OnefoldValueError for
-    arguments that would have an effect. Li et al., "PyTorch Distributed"
-    (2020).
+    `process_group` or `device_mesh` says over which ranks, by default all. The ranks of a group or
+    mesh alone make and call the module, as in torch; those outside of a placement do so, too.
+    Parameters without a gradient are no problem, and buffers are one value for all ranks, so that
+    `find_unused_parameters`, `broadcast_buffers`, `gradient_as_bucket_view` and other arguments
+    about these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
+    OnefoldValueError for arguments that are not supported. Li et al., "PyTorch Distributed" (2020).
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -107,7 +106,8 @@ class DistributedDataParallel(Module, Joinable):
         )
         given = device_mesh if process_group is None else process_group
         placement = _placement(params[0], process_group, device_mesh)
-        alone = not (given is None or isinstance(given, Placement))  # of torch: a group's own call
+        # As in torch, ranks outside of a group know nothing of the module.
+        alone = not (given is None or isinstance(given, Placement))
         cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
         if cap <= 0:
             raise OnefoldValueError(f"bucket_cap_mb must be above 0, but is {bucket_cap_mb}")

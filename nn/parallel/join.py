@@ -72,10 +72,10 @@ class Join:
 
     A rank that leaves the block early takes part in the communication of the others until all have
     left. Then all get the parameters and buffers of a rank that had most batches; the state of an
-    optimizer stays each rank's own, as in torch. `joinables` are
-    DistributedDataParallel modules and the like, with one placement, of which each step of a rank
-    calls all. Further keywords are theirs: `divide_by_initial_world_size` (True) for the mean of
-    gradients over all ranks, else over those that still have batches. With
+    optimizer stays each rank's own, as in torch. `joinables` are DistributedDataParallel modules
+    and the like, on one placement; a step of a rank calls each of them. Further keywords are
+    theirs: `divide_by_initial_world_size` (True) for the mean of gradients over all ranks, else
+    over those that still have batches. With
     `throw_on_early_termination` all ranks raise OnefoldRuntimeError once one has no batches left.
     Raises OnefoldValueError without joinables or for several placements.
 
