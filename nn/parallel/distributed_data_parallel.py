@@ -43,9 +43,9 @@ class DistributedDataParallel(Module, Joinable):
     local inputs: for another use of `module`, load its `state_dict()` into one that is not wrapped.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
-    `process_group` or `device_mesh` says over which ranks, by default all. The ranks of a group or
-    mesh alone make and call the module, as in torch; those outside of a placement do so, too.
-    Parameters without a gradient are no problem, and buffers are one value for all ranks, so that
+    `process_group` or `device_mesh` says over which ranks, by default all. With a group or a mesh
+    only its ranks make and call the module, as in torch; with a placement all ranks do. Parameters
+    without a gradient are no problem, and buffers are one value for all ranks, so that
     `find_unused_parameters`, `broadcast_buffers`, `gradient_as_bucket_view` and other arguments
     about these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
     OnefoldValueError for arguments that are not supported. Li et al., "PyTorch Distributed" (2020).
