@@ -38,13 +38,13 @@ def merged(state: dict[str, Any]) -> dict[str, Any]:
     own = dict(_leaves(plain, ()))
     leaves = [(list(path), _described(leaf)) for path, leaf in own.items()]
     everywhere = gather_objects(leaves, tuple(range(here.size)))
-    of_ranks = [{tuple(path): tuple(leaf) for path, leaf in each} for each in everywhere]
+    of_paths: dict[Path, dict[int, Leaf]] = {}  # the leaves of each path by rank
+    for rank, each in enumerate(everywhere):
+        for path, leaf in each:
+            of_paths.setdefault(tuple(path), {})[rank] = tuple(leaf)
+    dicts = {path[:size] for path in of_paths for size in range(len(path))}
     made: dict[str, Any] = {}
-    paths = dict.fromkeys(path for each in of_ranks for path in each)
-    dicts = {path[:size] for path in paths for size in range(len(path))}
-    for path in paths:
-        owners = [rank for rank, each in enumerate(of_ranks) if path in each]
-        found = {rank: of_ranks[rank][path] for rank in owners}
+    for path, found in of_paths.items():
         if path in dicts:  # of other ranks, which have something in it
             _check_empty(path, found)
             continue
