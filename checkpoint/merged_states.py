@@ -40,8 +40,8 @@ def merged(state: dict[str, Any]) -> dict[str, Any]:
     everywhere = gather_objects(leaves, tuple(range(here.size)))
     of_paths: dict[Path, dict[int, Leaf]] = {}  # the leaves of each path by rank
     for rank, each in enumerate(everywhere):
-        for path, leaf in each:
-            of_paths.setdefault(tuple(path), {})[rank] = tuple(leaf)
+        for keys, leaf in each:
+            of_paths.setdefault(tuple(keys), {})[rank] = tuple(leaf)
     dicts = {path[:size] for path in of_paths for size in range(len(path))}
     made: dict[str, Any] = {}
     for path, found in of_paths.items():

@@ -125,7 +125,7 @@ class DistributedDataParallel(Module, Joinable):
             with joined_by_members(alone):
                 module.to_global(placement, lambda name, tensor: None)
         self.module = module
-        self._reducer = GradientReducer(params, self.bucket_bytes_cap)
+        self._reducer = GradientReducer(self, params, self.bucket_bytes_cap)
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("_reducer", "_joined", "_join_config")
@@ -135,7 +135,7 @@ class DistributedDataParallel(Module, Joinable):
         """A copy sums gradients of its own parameters; as in torch, it has no hook."""
         super().__setstate__(state)
         params = [p for p in self.module.parameters() if p.requires_grad]
-        self._reducer = GradientReducer(params, self.bucket_bytes_cap)
+        self._reducer = GradientReducer(self, params, self.bucket_bytes_cap)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if not (self.module.training or interpreter.is_grad_enabled()):

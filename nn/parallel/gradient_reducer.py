@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from ...engine import interpreter
 from ...engine.grad_attributes import register_post_accumulate_grad_hook
-from ...engine.leaf_hooks import LeafCalls, running_pass
+from ...engine.leaf_hooks import LeafCalls, LeafHookHandle, running_pass
 from ...engine.tensor import Tensor
 from ...optim.gradient_layouts import begin_aligned, with_gradients
 from .grad_bucket import Hook, by_dtype, combined, takes_hook
@@ -56,28 +56,48 @@ class _Round:
                 param.grad = grad
 
 
+_reducers: WeakSet[GradientReducer] = WeakSet()
+
+
+def _retire(params: Iterable[Tensor]) -> None:
+    for each in list(_reducers):
+        each.retire(params)
+
+
 class GradientReducer:
     """Gives the gradients of parameters their parameters' layouts, while backward runs.
 
     Buckets have up to `bucket_bytes`, the last parameters first, since backward reaches those
-    first. All ranks replay one tape, so that they start the buckets in one order.
+    first. All ranks replay one tape, so that they start the buckets in one order. It does so for
+    `owner`, a module that has these parameters, and after its end until another reducer has them.
     """
 
-    def __init__(self, params: Iterable[Tensor], bucket_bytes: int) -> None:
+    def __init__(self, owner: object, params: Iterable[Tensor], bucket_bytes: int) -> None:
+        params = list(params)
+        _retire(params)
+        self._owner = ref(owner)
         self.enabled = True
         self.hook: tuple[Any, Hook] | None = None  # its state comes first
         self.instead: Callable[[], None] | None = None  # what to call for each gradient
         self.buckets: list[list[Tensor]] = [[]]
+        self._hooks: list[LeafHookHandle] = []
         size = 0
-        for param in reversed(list(params)):
+        for param in reversed(params):
             if self.buckets[-1] and size + param.meta.nbytes > bucket_bytes:
                 self.buckets.append([])
                 size = 0
             self.buckets[-1].append(param)
             size += param.meta.nbytes
-            register_post_accumulate_grad_hook(param, self._ready)
+            self._hooks.append(register_post_accumulate_grad_hook(param, self._ready))
         self._bucket_of = {id(p): i for i, bucket in enumerate(self.buckets) for p in bucket}
         self.rounds: WeakKeyDictionary[LeafCalls, _Round] = WeakKeyDictionary()
+        _reducers.add(self)
+
+    def retire(self, params: Iterable[Tensor]) -> None:
+        """Leave parameters to another reducer, if its module is gone and it has some of them."""
+        if self._owner() is None and any(id(param) in self._bucket_of for param in params):
+            for hook in self._hooks:
+                hook.remove()
 
     def _ready(self, param: Tensor) -> None:
         """Called when a backward pass has computed the gradient of a parameter."""

@@ -223,7 +223,7 @@ class PipelineStep:
             self.outputs.append(kept)
         if inputs.loss_fn is None or inputs.targets is None:
             return ()
-        loss = inputs.loss_fn(output, inputs.targets[micro], **inputs.loss_kwargs)
+        loss: Any = inputs.loss_fn(output, inputs.targets[micro], **inputs.loss_kwargs)
         self.losses.append(loss)
         if self.has_backward and not (isinstance(loss, Tensor) and loss.numel() == 1):
             found = listed(forms_of((loss,), False)) if isinstance(loss, Tensor) else type(loss)

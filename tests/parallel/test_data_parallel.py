@@ -232,6 +232,26 @@ def test_without_sync_gradients_stay_where_they_were_made(world):
     assert model.module.weight.grad.numpy().tolist() == [[8.0] * 4] * 2
 
 
+def test_a_wrapper_that_is_gone_leaves_no_hooks(world):
+    module, seen = nn.Linear(4, 3), []
+
+    def hook(state, bucket):
+        seen.append(state)
+        return bucket.buffer()
+
+    for number in range(2):
+        model = DistributedDataParallel(module, process_group=flow.placement("cpu", [0, 1]))
+        model.register_comm_hook(number, hook)
+        with model.no_sync():
+            model(flow.ones(2, 4)).sum().backward()
+        assert module.weight.grad.sbp != (B,) and not seen
+        model(flow.ones(2, 4)).sum().backward()
+        assert set(seen) == {number} and module.weight.grad.sbp == (B,)
+        module.zero_grad()
+        seen.clear()
+        del model
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_sum_gradients_too(world, copied):
     model = DistributedDataParallel(net(), process_group=flow.placement("cpu", [0, 1]))
