@@ -12,7 +12,7 @@ import torch
 from ...distributed import collectives
 from ...distributed.world import world
 from ...engine.placement import Placement
-from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...optim.replica_schedule import RanksApart
 
 __all__ = ["Join", "JoinHook", "Joinable"]
@@ -77,7 +77,8 @@ class Join:
     theirs: `divide_by_initial_world_size` (True) for the mean of gradients over all ranks, else
     over those that still have batches. With
     `throw_on_early_termination` all ranks raise OnefoldRuntimeError once one has no batches left.
-    Raises OnefoldValueError without joinables or for several placements.
+    Raises OnefoldValueError without joinables or for several placements, and OnefoldTypeError for
+    other objects.
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -96,6 +97,15 @@ class Join:
     ) -> None:
         if not joinables:
             raise OnefoldValueError("The join context manager requires at least one joinable")
+        for each in joinables:
+            given: object = each
+            if not isinstance(given, Joinable):
+                raise OnefoldTypeError(
+                    "Join takes DistributedDataParallel modules and other Joinable objects, but "
+                    f"got {type(given).__name__}. Leave an optimizer out; one whose state is split "
+                    "over the ranks, such as ZeroRedundancyOptimizer, needs all of them in each "
+                    "step: give all ranks as many batches"
+                )
         first = joinables[0]
         if any(each.join_process_group is not first.join_process_group for each in joinables):
             raise OnefoldValueError("Using join context manager with multiple process groups")

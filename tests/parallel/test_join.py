@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel as TheirModel
 import onefold as flow
 from onefold import nn
 from onefold.distributed.algorithms.join import Join, Joinable, JoinHook
-from onefold.errors import OnefoldRuntimeError, OnefoldValueError
+from onefold.distributed.optim import ZeroRedundancyOptimizer
+from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.nn.parallel import DistributedDataParallel
 
 
@@ -213,6 +214,10 @@ def test_what_is_refused(world):
         assert "one of these is global" in inputs and "communication hook" in hook
     with pytest.raises(OnefoldValueError, match="at least one joinable"):
         Join([])
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), flow.optim.Adam)
+    with pytest.raises(OnefoldTypeError, match=r"ZeroRedundancyAdam\. Leave an optimizer out"):
+        Join([model, optimizer])
     models = [
         DistributedDataParallel(nn.Linear(2, 2), process_group=flow.placement("cpu", ranks))
         for ranks in ([0, 1], [1, 2])
