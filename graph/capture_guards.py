@@ -123,7 +123,10 @@ class Guards:
         self._seen: dict[int, object] = {}  # by id, which stays theirs since they are kept alive
 
     def add(self, value: object) -> None:
-        """Follow a function, an object or a container."""
+        """Follow a function, an object, a class or a container."""
+        if isinstance(value, type):
+            self._left.append(value)
+            return
         if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
             return
         self._seen[id(value)] = value

@@ -283,3 +283,36 @@ def test_code_and_defaults_of_functions_that_are_replaced():
     assert compiled(x).tolist() == [-1.0] * 3
     other.__code__ = (lambda x, by=2.0, *, more=0.0: x * 9).__code__
     assert compiled(x).tolist() == [9.0] * 3
+
+
+def test_classes_that_a_closure_has():
+    class Scale:
+        value = 2.0
+
+        @staticmethod
+        def of(x):
+            return x * 3.0
+
+        @classmethod
+        def scaled(cls, x):
+            return x * cls.value
+
+    kinds = [Scale]
+
+    def run(x, kind=Scale):
+        return Scale.of(x) + kind.scaled(x) + x * kinds[0].value
+
+    def replace_method():
+        Scale.of = staticmethod(lambda x: x * 5.0)
+
+    def replace_code():
+        Scale.scaled.__func__.__code__ = (lambda cls, x: x - cls.value).__code__
+
+    compiled, x = flow.compile(run), flow.ones(3)
+    assert compiled(x).tolist() == [7.0] * 3
+    for change in (lambda: setattr(Scale, "value", 4.0), replace_method, replace_code):
+        change()
+        assert compiled(x).tolist() == run(x).tolist()
+    program = compiled.program
+    compiled(x)
+    assert compiled.program is program
