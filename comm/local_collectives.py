@@ -229,7 +229,7 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
     _other(dst, "send", "dst")
     if send_meta:
         meta = to_text(encode(_form(input))).encode()
-        length = torch.tensor([len(meta)])
+        length = torch.tensor([len(meta)], device="cpu")
         # One by one, as they are received.
         transfer([(dst, length)], [])
         transfer([(dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])

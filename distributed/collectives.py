@@ -248,9 +248,10 @@ def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
     them. Raises OnefoldTypeError for others, and CommError for bytes that are none of these.
     """
     data = torch.frombuffer(bytearray(to_text(encode(obj)).encode()), dtype=torch.uint8)
-    sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
+    size = torch.tensor(data.numel(), device="cpu")  # also in a block of another device
+    sizes = all_gather(size, ranks, [()] * len(ranks))
     # Members have just exchanged the sizes.
-    pieces = _gather(data, ranks, [(int(size),) for size in sizes], "objects")()
+    pieces = _gather(data, ranks, [(int(each),) for each in sizes], "objects")()
     return [read_object(piece) for piece in pieces]
 
 
@@ -267,4 +268,5 @@ def barrier(ranks: tuple[int, ...]) -> None:
     link = world().connection()
     group = _start_collective(link, ranks, "barrier", lambda: "barrier")
     if len(ranks) > 1:
-        begin(link, group, "barrier", dist.all_reduce, torch.zeros(1, dtype=torch.int32))()
+        token = torch.zeros(1, dtype=torch.int32, device="cpu")
+        begin(link, group, "barrier", dist.all_reduce, token)()

@@ -48,4 +48,4 @@ def give_time(handle: dist.ProcessGroup | None, limit: timedelta) -> None:
 
 def shake_hands(handle: dist.ProcessGroup | None) -> None:
     """Return when all members have finished connecting; else one could leave while another does."""
-    dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)
+    dist.all_reduce(torch.zeros(1, dtype=torch.int32, device="cpu"), group=handle)

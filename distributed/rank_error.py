@@ -129,6 +129,7 @@ def close_connections(handle: dist.ProcessGroup | None, ranks: Sequence[int], ra
     for peer in ranks:
         if peer != rank:
             with contextlib.suppress(RuntimeError):
-                work = dist.irecv(torch.empty(1), peer, group=handle, tag=_UNUSED_TAG)
+                unused = torch.empty(1, device="cpu")
+                work = dist.irecv(unused, peer, group=handle, tag=_UNUSED_TAG)
                 assert work is not None
                 work.wait(_AT_ONCE)

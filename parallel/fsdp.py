@@ -43,11 +43,13 @@ from .fully_sharded import (
     MixedPrecisionPolicy,
     OffloadPolicy,
     UnshardHandle,
+    device_of,
     fully_shard,
     register_fsdp_forward_method,
     shard_module,
 )
 from .mesh_tensors import DTensor
+from .replicate import replicate
 
 __all__ = [
     "BackwardPrefetch",
@@ -67,6 +69,7 @@ __all__ = [
     "UnshardHandle",
     "fully_shard",
     "register_fsdp_forward_method",
+    "replicate",
 ]
 
 __path__: list[str] = []  # compat/import_paths.py leads to what is below it
@@ -368,4 +371,4 @@ def _mesh_of(
             "FullyShardedDataParallel: process_group must be one that dist.new_group() gives, but "
             f"got {group!r}"
         )
-    return DeviceMesh(next(p.device.type for p in module.parameters()), list(group.ranks))
+    return DeviceMesh(device_of(module), list(group.ranks))

@@ -59,7 +59,7 @@ class MixedPrecisionPolicy:
     cast_forward_inputs: bool = True
 
 
-_FULL_PRECISION = MixedPrecisionPolicy()
+FULL_PRECISION = MixedPrecisionPolicy()
 
 
 @dataclass
@@ -218,7 +218,7 @@ def fully_shard(
     mesh: DeviceMesh | None = None,
     reshard_after_forward: bool | int | None = None,
     shard_placement_fn: Callable[[Parameter], Shard | None] | None = None,
-    mp_policy: MixedPrecisionPolicy = _FULL_PRECISION,
+    mp_policy: MixedPrecisionPolicy = FULL_PRECISION,
     offload_policy: OffloadPolicy | None = None,
     ignored_params: set[Parameter] | None = None,
 ) -> M:
@@ -245,21 +245,28 @@ def fully_shard(
     >>> type(fully_shard(model, mesh=mesh)).__name__, model[0].weight.placements
     ('FSDPSequential', (Shard(dim=0),))
     """
+    again = reshard_after_forward is not False
+    for each in modules_of("fully_shard", module, offload_policy):
+        shard_module(each, mesh, again, shard_placement_fn, mp_policy, ignored_params)
+    return module
+
+
+def modules_of(
+    function: str, module: Module | Sequence[Module], offload_policy: OffloadPolicy | None
+) -> Sequence[Module]:
+    """The modules that a function of torch's name got; see `fully_shard` for the errors."""
     modules: Sequence[Any] = module if isinstance(module, (list, tuple)) else [module]
     for each in modules:
         if not isinstance(each, Module):
             raise OnefoldTypeError(
-                f"fully_shard needs an onefold Module, but got {type(each).__name__}"
+                f"{function} needs an onefold Module, but got {type(each).__name__}"
             )
     if isinstance(offload_policy, CPUOffloadPolicy):
         raise OnefoldValueError(
-            "fully_shard: CPUOffloadPolicy is not supported; parameters stay on their device. To "
+            f"{function}: CPUOffloadPolicy is not supported; parameters stay on their device. To "
             "keep activations on the host, use flow.autograd.graph.save_on_cpu()"
         )
-    again = reshard_after_forward is not False
-    for each in modules:
-        shard_module(each, mesh, again, shard_placement_fn, mp_policy, ignored_params)
-    return module
+    return modules
 
 
 def shard_module(
@@ -269,8 +276,9 @@ def shard_module(
     dim_of: Callable[[Parameter], Shard | None] | None,
     policy: MixedPrecisionPolicy,
     ignored: set[Any] | None,
+    split: bool = True,
 ) -> None:
-    """`fully_shard` of one module; see there for the arguments."""
+    """`fully_shard` of one module, or `replicate` if not `split`; see there for the arguments."""
     module = cast("Module", getattr(module, "_orig_mod", module))  # of flow.compile
     mesh = _mesh_for(module, mesh)
     inner = [m for m in module.modules() if isinstance(m, FSDPModule) and m is not module]
@@ -287,8 +295,9 @@ def shard_module(
         module.to_global(mesh.placement, lambda name, tensor: None)
     params = dict(module.named_parameters())
     used = {name: params[name].sbp for name in dims}
+    axes = mesh.axes[-1:] if split else ()
     stored = {
-        name: split_layout(params[name].meta, SHARD_MIN_SIZE, dim=dim, only_axes=mesh.axes[-1:])
+        name: split_layout(params[name].meta, SHARD_MIN_SIZE, dim=dim, only_axes=axes)
         for name, dim in dims.items()
     }
     module.to_global(sbp=lambda name, tensor: stored.get(name))
@@ -296,10 +305,10 @@ def shard_module(
     low = {name for name in dims if policy.param_dtype and params[name].is_floating_point()}
     cast_too = {name: used[name] for name in low}
     kept = used.items() if own is not None else ()
-    split = {name: sbp for name, sbp in used.items() if name not in low and sbp != stored[name]}
-    split |= {name: sbp for name, sbp in kept if name not in low}
+    moved = {name: sbp for name, sbp in used.items() if name not in low and sbp != stored[name]}
+    moved |= {name: sbp for name, sbp in kept if name not in low}
     again, dtypes = reshard_after_forward, (policy.param_dtype, policy.reduce_dtype)
-    add_gathers(module, split, again, own=own)
+    add_gathers(module, moved, again, own=own)
     add_gathers(module, cast_too, again, *dtypes, own=own)
     batch = LocalBatch(mesh.placement, mesh.axes, members_alone=alone)
     module.__dict__["_fsdp_calls"] = _Calls(batch, policy, styled)
@@ -307,10 +316,17 @@ def shard_module(
         module.__class__ = _sharded_class(type(module))
 
 
+def device_of(module: Module) -> str:
+    """The kind of device on which a module computes: of one that has no data yet, a GPU if any."""
+    found = next((p.device.type for p in module.parameters()), "cpu")
+    if found != "meta":
+        return found
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def _mesh_for(module: Module, mesh: DeviceMesh | None) -> DeviceMesh:
     if mesh is None:
-        device = next((p.device.type for p in module.parameters()), "cpu")
-        return init_device_mesh(device, (get_world_size(),))
+        return init_device_mesh(device_of(module), (get_world_size(),))
     if not isinstance(mesh, DeviceMesh):
         raise OnefoldTypeError(
             "fully_shard: mesh must be a DeviceMesh, such as init_device_mesh('cpu', (2,)), but "
