@@ -37,6 +37,7 @@ OFFERED: Mapping[str, str] = {
 
 # Modules that stand elsewhere; import_paths.py leads there.
 MODULES = (
+    "_functional_collectives",
     "algorithms",
     "checkpoint",
     "device_mesh",
@@ -54,7 +55,6 @@ MISSING: Mapping[str, str] = {
         "FileStore HashStore PrefixStore Store TCPStore".split(),
         ("ranks meet by themselves; use torch.distributed's own for other keys"),
     ),
-    "_functional_collectives": "global tensors communicate by to_global, which has gradients",
     "autograd": "global tensors communicate by to_global, which has gradients",
     "rpc": "every rank runs the same program; send values with dist.send or broadcast_object_list",
     "run": "start programs with torchrun or `python -m onefold.distributed.launch`",
