@@ -47,7 +47,7 @@ class OnefoldNotImplementedError(OnefoldRuntimeError, NotImplementedError):
 
 
 class OnefoldAttributeError(OnefoldError, AttributeError):
-    """A module has no submodule, parameter or buffer of a name."""
+    """A module has no submodule, parameter or buffer, or a tensor no attribute, of a name."""
 
 
 class OnefoldIndexError(OnefoldError, IndexError):

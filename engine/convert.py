@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 import torch
 
@@ -30,7 +30,7 @@ from .meta import Meta, check_nd_sbp
 from .names import names, register_function
 from .op import Metas, Needs, Op
 from .placement import Placement
-from .sbp import NdSbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
+from .sbp import NdSbp, Sbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
 from .tensor import Tensor, from_shards
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -306,9 +306,13 @@ def to_global(
 class _ToLocal:
     name = "to_local"
 
+    def __init__(self, grad_sbp: NdSbp | None = None) -> None:
+        self.grad_sbp = grad_sbp
+
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
         assert x.placement is not None
-        back = Meta.of(x.shape, dy.dtype, x.placement, dual(x.nd_sbp))
+        nd_sbp = dual(x.nd_sbp) if self.grad_sbp is None else self.grad_sbp
+        back = Meta.of(x.shape, dy.dtype, x.placement, nd_sbp)
         if not world().launched and any(
             back.local_shape(i) != tuple(dy.shape) for i in x.placement.owned
         ):
@@ -324,15 +328,43 @@ class _ToLocal:
 _TO_LOCAL = _ToLocal()
 
 
+class SupportsSbp(Protocol):
+    """A layout along one axis in other words, such as torch's Shard(0)."""
+
+    def as_sbp(self, ndim: int) -> Sbp:
+        """The sbp of a tensor with `ndim` dims."""
+        ...
+
+
+def read_grad_placements(x: Tensor, given: Sequence[SupportsSbp]) -> NdSbp:
+    """How the gradients of a local tensor make up that of the global tensor `x`."""
+    found = as_nd_sbp([each.as_sbp(x.ndim) for each in given], x.placement.ndim)
+    check_nd_sbp(x.shape, found)
+    return found
+
+
 @register_function
-def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
+def to_local(
+    self: Tensor, *, grad_placements: Sequence[SupportsSbp] | None = None, copy: bool = False
+) -> Tensor:
     """This process's shard as a local tensor.
 
     In a virtual world, the shard of the placement's first rank. A process outside the placement
-    gets an empty tensor.
+    gets an empty tensor. `grad_placements` says how the ranks' gradients make up that of this
+    tensor, by default as split as it is, and their sum where it is broadcast: for instance
+    Replicate() where they are equal. Raises ShapeError where they would have other shapes.
     """
     if not self.is_global:
         raise OnefoldRuntimeError("to_local: the tensor is local already")
+    back = _TO_LOCAL
+    if grad_placements is not None:
+        back = _ToLocal(read_grad_placements(self, grad_placements))
+        shaped = Meta.of(self.shape, self.dtype, self.placement, back.grad_sbp)
+        if any(shaped.local_shape(i) != self.meta.local_shape(i) for i in self.placement.owned):
+            raise ShapeError(
+                f"to_local: gradients of the shards of {self.meta!r} cannot lie as "
+                f"{short(shaped.nd_sbp)}, whose shards have other shapes"
+            )
     if interpreter.capturing():
         raise OnefoldRuntimeError(
             "a global tensor cannot become local while a graph is captured; convert its outputs"
@@ -346,7 +378,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     if not copy:
         self.shared = y.shared = True
     if self.node is not None and interpreter.is_grad_enabled():
-        y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta)
+        y.node = Node(back, (self.node,), (self.meta,), None, y.meta)
     return y
 
 

@@ -53,8 +53,13 @@ class Gather(NamedTuple):
             grad_sbp=param.sbp,
         )
         if self.grad_dtype not in (None, used.dtype) and used.requires_grad:
-            used = cast("Tensor", _CastGradient.apply(used, self.grad_dtype))
+            used = gradient_in(used, self.grad_dtype)
         return self.own(used) if self.uses_own and self.own is not None else used
+
+
+def gradient_in(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """x, with a gradient that is cast to a dtype."""
+    return cast("Tensor", _CastGradient.apply(x, dtype))
 
 
 class _CastGradient(Function):

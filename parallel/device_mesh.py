@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
+from functools import lru_cache
 from math import prod
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from ..comm.process_groups import ProcessGroup
+from ..comm.process_groups import ProcessGroup, get_process_group_ranks
 from ..distributed.world import world
 from ..engine.ops.creation import tensor
 from ..engine.own_group import group_placement
@@ -20,14 +23,22 @@ __all__ = ["DeviceMesh", "init_device_mesh"]
 
 _STAGES = "pp"  # as torch's documentation names the axis of a pipeline
 
+_entered: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("device_meshes", default=())
+
+
+def current_mesh() -> DeviceMesh | None:
+    """The mesh of the innermost `with` block of one, if there is any."""
+    return _entered.get()[-1] if _entered.get() else None
+
 
 class DeviceMesh:
     """Ranks as an n-d mesh, of which each axis may have a name; or some axes of such a mesh.
 
     `mesh["tp"]` names an axis of the whole mesh. What is laid out over it is global over the whole
     mesh, and broadcast along the other axes. An axis named "pp" is that of a pipeline's stages, of
-    which a rank has one: other axes name those of the ranks with the same stage. Raises
-    OnefoldValueError for names that do not fit.
+    which a rank has one: other axes name those of the ranks with the same stage. In a `with` block
+    of a mesh functions take it that are given none. Raises OnefoldValueError for names that do not
+    fit.
 
     >>> import onefold as flow
     >>> mesh = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("dp", "tp"))
@@ -48,13 +59,59 @@ class DeviceMesh:
         self.placement = Placement(device_type, ranks)
         self.axes = tuple(range(self.placement.ndim))
         self.mesh_dim_names = _checked_names(mesh_dim_names, self.placement.ndim)
+        self._root = self
+        self._flattened: dict[str, DeviceMesh] = {}  # of a root, by the names of their axes
 
-    @staticmethod
-    def _of(placement: Placement, axes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-        """The mesh of some axes of a placement."""
+    def _of(
+        self, placement: Placement, axes: tuple[int, ...], names: tuple[str, ...]
+    ) -> DeviceMesh:
+        """The mesh of some axes of a placement, with the root of this one."""
         made = object.__new__(DeviceMesh)
         made.placement, made.axes, made.mesh_dim_names = placement, axes, names or None
+        made._root, made._flattened = self._root, {}
         return made
+
+    @staticmethod
+    def from_group(
+        group: ProcessGroup | Sequence[ProcessGroup],
+        device_type: str,
+        mesh: Ranks | SupportsArray | None = None,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+        backend_override: object = None,
+    ) -> DeviceMesh:
+        """The mesh of a group's ranks, or that of several groups, one for each axis of `mesh`.
+
+        Raises OnefoldValueError for several groups without their mesh, or with another.
+        """
+        if isinstance(group, ProcessGroup):
+            ranks: Any = get_process_group_ranks(group) if mesh is None else mesh
+            return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)
+        if mesh is None:
+            raise OnefoldValueError(
+                f"from_group: mesh= must say how the ranks of {len(group)} groups lie"
+            )
+        made = DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names)
+        found = [list(each.ranks) for each in made.get_all_groups()]
+        given = [get_process_group_ranks(each) for each in group]
+        if found != given:
+            raise OnefoldValueError(
+                f"from_group: along the axes of the mesh this rank is among {found}, but the "
+                f"groups have the ranks {given}"
+            )
+        return made
+
+    def __enter__(self) -> DeviceMesh:
+        _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _entered.set(_entered.get()[:-1])
 
     @property
     def device_type(self) -> str:
@@ -127,6 +184,8 @@ class DeviceMesh:
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The mesh of the axes with these names. Raises KeyError for another name."""
         chosen = (names,) if isinstance(names, str) else tuple(names)
+        if len(chosen) == 1 and chosen[0] in self._flattened:
+            return self._flattened[chosen[0]]
         axes = tuple([self.axes[self._axis(name)] for name in chosen])
         placement = self.placement
         if _STAGES in (self.mesh_dim_names or ()) and _STAGES not in chosen and world().launched:
@@ -135,6 +194,67 @@ class DeviceMesh:
             placement = Placement(self.device_type, np.take(placement.ranks, at, stages))
             axes = tuple([axis - (axis > stages) for axis in axes])
         return self._of(placement, axes, chosen)
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        """The mesh of which this one has some axes."""
+        return self._root
+
+    def _flatten(
+        self, mesh_dim_name: str | None = None, backend_override: object = None
+    ) -> DeviceMesh:
+        """The mesh of one axis with all ranks of this one, which its root has by that name, too.
+
+        Raises OnefoldRuntimeError without names, OnefoldValueError for a name that is taken.
+        """
+        if self.mesh_dim_names is None:
+            raise OnefoldRuntimeError("_flatten: the axes need names, mesh_dim_names=")
+        name = mesh_dim_name or "_".join(self.mesh_dim_names)
+        if self.mesh_dim_names == (name,):
+            return self
+        placement, axis = self.placement, self.axes[0]
+        if self.ndim > 1:
+            axis = min(self.axes)
+            rest = [other for other in range(placement.ndim) if other not in self.axes]
+            order = [*rest[:axis], *self.axes, *rest[axis:]]
+            shape = [placement.shape[other] for other in rest]
+            shape.insert(axis, self.size())
+            ranks = np.transpose(placement.ranks, order).reshape(shape)
+            placement = Placement(self.device_type, ranks)
+        made = self._of(placement, (axis,), (name,))
+        taken = name in (self._root.mesh_dim_names or ())
+        if taken or self._root._flattened.get(name, made) != made:
+            raise OnefoldValueError(f"_flatten: an axis is called {name!r} already; choose another")
+        return self._root._flattened.setdefault(name, made)
+
+    def _unflatten(
+        self,
+        dim: int | str,
+        mesh_sizes: Sequence[int],
+        mesh_dim_names: Sequence[str],
+        backend_override: object = None,
+    ) -> DeviceMesh:
+        """The mesh in which an axis is several, of these sizes and names.
+
+        Raises OnefoldValueError for sizes and names that do not fit.
+        """
+        at, sizes = self._axis(dim), tuple(mesh_sizes)
+        axis = self.axes[at]
+        if len(sizes) != len(mesh_dim_names) or prod(sizes) != self.shape[at]:
+            raise OnefoldValueError(
+                f"_unflatten: sizes {sizes} with the names {tuple(mesh_dim_names)} cannot replace "
+                f"an axis of {self.shape[at]} ranks; their product must be that, and each have a "
+                "name"
+            )
+        before = self.placement.shape
+        ranks = self.placement.ranks.reshape(*before[:axis], *sizes, *before[axis + 1 :])
+        more = len(sizes) - 1
+        axes = [each + more * (each > axis) for each in self.axes]
+        axes[at : at + 1] = range(axis, axis + len(sizes))
+        names = list(self.mesh_dim_names or [""] * self.ndim)
+        names[at : at + 1] = mesh_dim_names
+        made = self._of(Placement(self.device_type, ranks), tuple(axes), tuple(names))
+        made._root = made
+        return made
 
     def _axis(self, dim: int | str) -> int:
         """The number of an axis among those of this mesh."""
@@ -147,7 +267,7 @@ class DeviceMesh:
         return dim % self.ndim
 
     def _group(self, index: int) -> ProcessGroup:
-        return ProcessGroup(self._along((self.axes[index],)))
+        return _group_of(tuple(self._along((self.axes[index],))))
 
     def _along(self, axes: tuple[int, ...]) -> list[int]:
         """The ranks that differ from this one along these axes only; from the first, outside."""
@@ -169,6 +289,12 @@ class DeviceMesh:
     def __repr__(self) -> str:
         names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"
         return f"DeviceMesh({self.device_type!r}, {self._ranks().tolist()}{names})"
+
+
+@lru_cache(maxsize=1024)
+def _group_of(ranks: tuple[int, ...]) -> ProcessGroup:
+    """The group of these ranks, the same object each time, as programs compare groups."""
+    return ProcessGroup(ranks)
 
 
 def _checked_names(names: Sequence[str] | None, ndim: int) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 
 from ..engine.autograd_function import Function
-from ..engine.convert import to_global, to_local
+from ..engine.convert import read_grad_placements, to_global, to_local
 from ..engine.grad_mode import no_grad
 from ..engine.names import register_function
 from ..engine.ops import creation, random_creation
@@ -27,11 +27,12 @@ from ..engine.sbp import (
     split,
     without_partial,
 )
-from ..engine.tensor import Tensor, add_method
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..engine.tensor import Tensor, add_method, tensor_ops
+from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..nn.gathered_parameters import gradient_in
 from ..nn.module import Module
 from ..nn.parameter import Parameter
-from .device_mesh import DeviceMesh, init_device_mesh
+from .device_mesh import DeviceMesh, current_mesh, init_device_mesh
 
 __all__ = [
     "DTensor",
@@ -58,6 +59,10 @@ __path__: list[str] = []  # compat/import_paths.py leads to what is below it
 
 class MeshPlacement:
     """How a tensor lies along one axis of a mesh: the base of Shard, Replicate and Partial."""
+
+    def as_sbp(self, ndim: int) -> Sbp:
+        """The sbp of a tensor with `ndim` dims."""
+        return sbp_of(self, ndim)
 
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether it is split, along `dim` if that is given."""
@@ -99,6 +104,10 @@ _REDUCTIONS = {"sum": partial_sum, "max": partial_max, "min": partial_min}
 def sbp_of(placement: MeshPlacement, ndim: int) -> Sbp:
     """The sbp of a placement of a tensor with `ndim` dims."""
     if isinstance(placement, Shard):
+        if ndim and not -ndim <= placement.dim < ndim:
+            raise OnefoldIndexError(
+                f"{placement!r}: a tensor of {ndim} dims has the dims {-ndim} to {ndim - 1}"
+            )
         return split(placement.dim % ndim if ndim else placement.dim)
     if isinstance(placement, Replicate):
         return broadcast
@@ -133,6 +142,7 @@ def _layout(mesh: DeviceMesh, placements: Placements, ndim: int) -> NdSbp:
 
 
 def _read_mesh(mesh: DeviceMesh | None, function: str) -> DeviceMesh:
+    mesh = current_mesh() if mesh is None else mesh
     if not isinstance(mesh, DeviceMesh):
         raise OnefoldTypeError(
             f"{function}: device_mesh must be a DeviceMesh, such as init_device_mesh('cpu', (2,)), "
@@ -202,8 +212,6 @@ def distribute_tensor(
     """
     mesh = _read_mesh(device_mesh, "distribute_tensor")
     nd_sbp = _layout(mesh, placements, tensor.ndim)
-    if any(sbp.is_partial for sbp in nd_sbp):
-        raise OnefoldValueError("distribute_tensor: placements are Shard(dim) or Replicate()")
     if tensor.is_global:
         if tensor.placement is not mesh.placement or tensor.sbp != nd_sbp:
             raise OnefoldValueError(
@@ -258,41 +266,51 @@ def redistribute(
 ) -> Tensor:
     """A global tensor in other placements, with the same value and a gradient: see `to_global`.
 
+    It is sent, and given, in `forward_dtype`, and its gradient is sent in `backward_dtype`.
     `async_op` changes nothing. Raises OnefoldRuntimeError for a local tensor.
     """
     if input.is_local:
         raise OnefoldRuntimeError(
             "redistribute: the tensor is local; call distribute_tensor(x, device_mesh, placements)"
         )
-    if forward_dtype is not None or backward_dtype is not None:
-        raise OnefoldValueError("redistribute: call x.to(dtype) for another dtype")
     mesh = _mesh_of(input) if device_mesh is None else _read_mesh(device_mesh, "redistribute")
-    return to_global(input, mesh.placement, _layout(mesh, placements, input.ndim))
+    nd_sbp = _layout(mesh, placements, input.ndim)
+    if forward_dtype is not None:
+        input = tensor_ops.to(input, forward_dtype)
+    if backward_dtype in (None, input.dtype) or not input.requires_grad:
+        return to_global(input, mesh.placement, nd_sbp)
+    found = to_global(gradient_in(input, input.dtype), mesh.placement, nd_sbp)
+    return gradient_in(found, backward_dtype)
 
 
 @register_function
 def full_tensor(input: Tensor, *, grad_placements: Placements = None) -> Tensor:
     """All of a global tensor as a local one, on every rank.
 
-    Ranks are to have equal gradients for it, as in torch, of which each gets its part back.
-    `grad_placements` changes nothing. Raises OnefoldRuntimeError for a local tensor.
+    Ranks are to have equal gradients for it, as in torch, of which each gets its part back, unless
+    `grad_placements` says otherwise: Partial() where their sum counts. Raises OnefoldRuntimeError
+    for a local tensor.
     """
     if input.is_local:
         raise OnefoldRuntimeError("full_tensor: the tensor is local already")
-    found: Tensor = _FullTensor.apply(input)
+    back = (
+        (broadcast,) * input.placement.ndim
+        if grad_placements is None
+        else read_grad_placements(input, grad_placements)
+    )
+    found: Tensor = _FullTensor.apply(input, back)
     return found
 
 
 class _FullTensor(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.place, ctx.sbp = x.placement, without_partial(x.sbp)
+    def forward(ctx: Any, x: Tensor, back: NdSbp) -> Tensor:
+        ctx.place, ctx.sbp, ctx.back = x.placement, without_partial(x.sbp), back
         return to_local(to_global(x, sbp=(broadcast,) * x.placement.ndim), copy=True)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        whole = to_global(dy, ctx.place, (broadcast,) * ctx.place.ndim)
-        return to_global(whole, sbp=ctx.sbp)
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        return to_global(to_global(dy, ctx.place, ctx.back), sbp=ctx.sbp), None
 
 
 def _mesh_of(x: Tensor) -> DeviceMesh:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..engine.ops.cross_entropy import local_targets
 from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from ..nn.module import Module
-from .device_mesh import DeviceMesh
+from .device_mesh import DeviceMesh, current_mesh
 from .parallel_styles import (
     ColwiseParallel,
     ParallelStyle,
@@ -69,6 +69,7 @@ def parallelize_module(
         raise OnefoldTypeError(
             f"parallelize_module needs an onefold Module, but got {type(module).__name__}"
         )
+    device_mesh = current_mesh() if device_mesh is None else device_mesh
     if not isinstance(device_mesh, DeviceMesh):
         raise OnefoldTypeError(
             "parallelize_module: device_mesh must be a DeviceMesh, such as "

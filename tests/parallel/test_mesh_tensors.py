@@ -18,7 +18,13 @@ from onefold.distributed.tensor import (
     ones,
     randn,
 )
-from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from onefold.errors import (
+    OnefoldIndexError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    ShapeError,
+)
 
 B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
 
@@ -157,6 +163,58 @@ def test_gradients_of_local_tensors_are_torchs():
         assert found == (y.tolist(), factors[4 * rank :][:4].tolist(), (y * factors).tolist())
 
 
+def gradients_by_placements():
+    """The gradients of what torch's tests call hints, and in which dtype they are sent."""
+    mesh = init_device_mesh("cpu", (2,))
+    rank = flow.distributed.get_rank()
+    factor = flow.arange(8.0) + rank
+    found = {}
+    for name, layout, back in (
+        ("sum", Replicate(), [Partial()]),
+        ("equal", Replicate(), [Replicate()]),
+        ("default", Replicate(), None),
+        ("rows", Shard(0), [Shard(0)]),
+    ):
+        x = distribute_tensor(flow.ones(8), mesh, [layout]).requires_grad_()
+        local = x.to_local(grad_placements=back)
+        (local * factor[: local.shape[0]]).sum().backward()
+        found[name] = x.grad.full_tensor().tolist()
+    for name, back in (("whole", None), ("whole sum", [Partial()])):
+        x = distribute_tensor(flow.ones(8), mesh, [Shard(0)]).requires_grad_()
+        (x.full_tensor(grad_placements=back) * flow.arange(8.0)).sum().backward()
+        found[name] = x.grad.full_tensor().tolist()
+    x = distribute_tensor(flow.full((8,), 1.001), mesh, [Shard(0)]).requires_grad_()
+    with flow.profiler.comm() as log:
+        y = x.redistribute(
+            placements=[Replicate()], forward_dtype=flow.bfloat16, backward_dtype=flow.float32
+        )
+    assert {each.dtype for each in log.records} == {flow.bfloat16} and y.dtype is flow.bfloat16
+    y.float().sum().backward()
+    found["low"] = y.float().tolist(), x.grad.dtype, x.grad.full_tensor().tolist()
+    z = distribute_tensor(flow.ones(8), mesh, [Replicate()]).requires_grad_()
+    z.redistribute(placements=[Shard(0)], backward_dtype=flow.bfloat16).mul(1.001).sum().backward()
+    found["low gradient"] = z.grad.dtype, z.grad.full_tensor().tolist()
+    return found
+
+
+def test_how_gradients_of_local_tensors_lie():
+    k = np.arange(8.0)
+    for rank, found in enumerate(run_ranks(2, gradients_by_placements)):
+        assert found["sum"] == found["default"] == (2 * k + 1).tolist()
+        assert found["equal"] == (k + rank).tolist()
+        assert found["rows"] == [0, 1, 2, 3, 1, 2, 3, 4]
+        assert found["whole"] == k.tolist() and found["whole sum"] == (2 * k).tolist()
+        assert found["low"] == ([1.0] * 8, flow.float32, [1.0] * 8)
+        assert found["low gradient"] == (flow.float32, [1.0] * 8)
+
+
+def test_only_global_tensors_have_a_layout():
+    x = flow.ones(2)
+    assert not hasattr(x, "placements") and getattr(x, "device_mesh", None) is None
+    with pytest.raises(AttributeError, match="a local tensor has no placements; make it global"):
+        _ = x.placements
+
+
 def test_modules_on_a_mesh(mesh):
     def partition(name, module, mesh):
         if isinstance(module, nn.Linear):
@@ -184,8 +242,14 @@ def test_errors(mesh):
         distribute_tensor(x, flow.placement("cpu", [0, 1]), [Shard(0)])
     with pytest.raises(OnefoldValueError, match=r"same length as `device_mesh.ndim`: got 1"):
         distribute_tensor(x, mesh, [Shard(0)])
-    with pytest.raises(OnefoldValueError, match=r"are Shard\(dim\) or Replicate"):
-        distribute_tensor(x, mesh, [Partial(), Replicate()])
+    for dim in (2, -3):
+        with pytest.raises(OnefoldIndexError, match=r"tensor of 2 dims has the dims -2 to 1"):
+            distribute_tensor(x, mesh, [Shard(dim), Replicate()])
+    addends = distribute_tensor(x, mesh, [Partial(), Replicate()])
+    assert addends.placements == (Partial(), Replicate())
+    assert flow.equal(addends.full_tensor(), x)
+    with pytest.raises(ShapeError, match="whose shards have other shapes"):
+        distribute_tensor(x, mesh).to_local(grad_placements=[Shard(0), Replicate()])
     with pytest.raises(OnefoldValueError, match="'sum', 'max' or 'min', but got"):
         distribute_tensor(x, mesh, [Partial("avg"), Replicate()])
     with pytest.raises(OnefoldValueError, match="is global already"):
