@@ -7,7 +7,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import torch
 
@@ -16,7 +16,7 @@ from ..engine.inplace import fitted, take
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..engine.views import frozen
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
 from ..nn.graph import Graph
 from ..nn.graph_state import state_of, undoing
 from ..nn.module import Module
@@ -88,6 +88,18 @@ def _is_live(value: object) -> bool:
     return isinstance(value, (Tensor, Generator, torch.Generator, Stateful))
 
 
+def _is_optimizer(value: object) -> TypeGuard[Optimizer]:
+    """Whether it is one whose state is that of its parameters.
+
+    A program's own class may hold several optimizers, and have the methods for their states.
+    """
+    package = __name__.partition(".")[0]
+    return isinstance(value, Optimizer) and all(
+        method.__module__.partition(".")[0] == package
+        for method in (type(value).state_dict, type(value).load_state_dict)
+    )
+
+
 def with_states(value: object) -> Any:
     """The state with each live object replaced by its state dict; tensors are not copied.
 
@@ -95,7 +107,7 @@ def with_states(value: object) -> Any:
     """
     if isinstance(value, Module):
         return value.state_dict(keep_vars=True)
-    if isinstance(value, Optimizer):
+    if _is_optimizer(value):
         return value.state_dict() if value.has_state_hooks else value._described(with_numbers)
     if isinstance(value, Graph):
         return state_of(value._parts(), keep_vars=True)
@@ -125,7 +137,7 @@ def targets_of(live: object) -> Targets:
     """The targets of a live object's tensors, by their names."""
     if isinstance(live, Tensor):
         return lambda name: Target(live.meta, True)
-    if isinstance(live, Optimizer):
+    if _is_optimizer(live):
         return partial(_of_optimizer, [p for g in live.param_groups for p in g["params"]])
     if isinstance(live, Graph):
         return partial(_of_graph, live._parts().paths_to(), _metas(with_states(live)))
@@ -161,7 +173,12 @@ def load_all(parts: list[tuple[Part, Any]]) -> None:
     try:
         for part, value in parts:
             undo.append(_undoing(part.live))
-            _load(part.live, value)
+            try:
+                _load(part.live, value)
+            except ShapeError as error:
+                if not isinstance(part.live, Tensor):
+                    raise
+                raise ShapeError(f"{'.'.join(map(str, part.path))}: {error}") from error
     except BaseException:
         for back in reversed(undo):
             back()
@@ -182,7 +199,7 @@ def _undoing(live: Any) -> Callable[[], object]:
     if isinstance(live, Tensor):
         before = frozen(live)
         return lambda: take(live, before)
-    if isinstance(live, Optimizer):
+    if _is_optimizer(live):
         return undoing(live)
     if isinstance(live, Generator):
         return partial(live.set_state, live.get_state())

@@ -212,7 +212,7 @@ def numbered(optimizer: Optimizer, known: Mapping[int, str], given: State) -> St
         if lacking:
             raise OnefoldValueError(
                 f"set_optimizer_state_dict: no group of the state has {lacking[0]!r}; it has "
-                f"{', '.join(of_group) or 'no parameters'}"
+                f"{', '.join(map(str, of_group)) or 'no parameters'}"
             )
         options = of_group[called[numbers[0]]] if numbers else {}
         groups.append({**options, "params": numbers})

@@ -24,7 +24,7 @@ from .background import Saving
 from .live_state import Part, Stateful, load_all, parts_of
 from .manifest import FILE, read_manifest
 from .merged_states import merged
-from .save_load import save as save_file
+from .save_load import load as load_file, save as save_file
 from .training_state import (
     Folder,
     load as load_all_values,
@@ -47,6 +47,7 @@ __all__ = [
     "load_state_dict",
     "save",
     "save_state_dict",
+    "torch_save_to_dcp",
 ]
 
 __path__: list[str] = []  # compat/import_paths.py leads to what is below it
@@ -278,6 +279,14 @@ def dcp_to_torch_save(dcp_checkpoint_dir: Folder, torch_save_path: Folder) -> No
     values.pop("step")
     rest = values.pop(_REST, {})
     save_file({**rest, **values}, torch_save_path, format="torch")
+
+
+def torch_save_to_dcp(torch_save_path: Folder, dcp_checkpoint_dir: Folder) -> None:
+    """Write what is in a file of `torch.save`, or of `flow.save`, into a folder for `load`.
+
+    Every process of the job calls this.
+    """
+    save(load_file(torch_save_path), checkpoint_id=dcp_checkpoint_dir)
 
 
 def _folder_of(function: str, checkpoint: Folder | None, storage: Any, kind: type) -> Path:

@@ -6,6 +6,7 @@ import builtins
 from argparse import Namespace
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path as FilePath, PurePath
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
@@ -180,6 +181,7 @@ _PLAIN: dict[str, _Plain] = {
     "Namespace": _Plain((Namespace,), vars, lambda names: Namespace(**names)),
     "SimpleNamespace": _Plain((SimpleNamespace,), vars, lambda names: SimpleNamespace(**names)),
     "Path": _Plain((type(PurePath()), type(FilePath())), str, FilePath),
+    "BytesIO": _Plain((BytesIO,), BytesIO.getvalue, BytesIO),
     "range": _Plain((range,), lambda x: (x.start, x.stop, x.step), lambda parts: range(*parts)),
     "Counter": _Plain((Counter,), dict, Counter),
     "defaultdict": _Plain((defaultdict,), _defaults, _with_defaults),

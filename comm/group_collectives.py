@@ -85,7 +85,12 @@ def members(group: Group) -> tuple[int, ...]:
 
 def rank_of(given: int | None, in_group: int | None, group: Group, name: str) -> int:
     """A rank of the job that is named as such, or by its number in the group."""
-    if (given is None) == (in_group is None):
+    if given is None and in_group is None:
+        raise OnefoldValueError(
+            f"no rank was named: give {name}, or group_{name}, its number in the group; a message "
+            "of any rank cannot be asked for"
+        )
+    if given is not None and in_group is not None:
         raise OnefoldValueError(f"give either {name} or group_{name}, and not both")
     if in_group is None:
         assert given is not None
