@@ -22,7 +22,7 @@ from ..module import Module
 from .grad_bucket import Hook
 from .gradient_reducer import GradientReducer
 from .join import Join, Joinable, JoinHook
-from .joined_steps import JoinedSteps
+from .joined_steps import JoinedSteps, OwnSteps
 from .local_batch import LocalBatch
 
 
@@ -45,9 +45,12 @@ class DistributedDataParallel(Module, Joinable):
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
     `process_group` or `device_mesh` says over which ranks, by default all. With a group or a mesh
     only its ranks make and call the module, as in torch; with a placement all ranks do. Parameters
-    without a gradient are no problem, and buffers are one value for all ranks, so that
-    `find_unused_parameters`, `broadcast_buffers`, `gradient_as_bucket_view` and other arguments
-    about these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
+    without a gradient are no problem if they are the same ones on all ranks. With
+    `find_unused_parameters` ranks may use different ones: each computes with its local inputs by
+    itself, as in torch, so that its losses and the statistics of batch norms are those of its own
+    part, of any size, and gradients are summed at the end of backward. Buffers are one value for
+    all ranks, so that `broadcast_buffers`, `gradient_as_bucket_view` and other arguments about
+    these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
     OnefoldValueError for arguments that are not supported. Li et al., "PyTorch Distributed" (2020).
 
     >>> import onefold as flow
@@ -121,6 +124,7 @@ class DistributedDataParallel(Module, Joinable):
         self._batch = LocalBatch(placement, dim=dim, members_alone=alone)
         self.require_backward_grad_sync = True
         self._checked = False
+        self._own: OwnSteps | None = None
         if any(t.is_local for t in [*module.parameters(), *module.buffers()]):
             with joined_by_members(alone):
                 module.to_global(placement, lambda name, tensor: None)
@@ -146,6 +150,10 @@ class DistributedDataParallel(Module, Joinable):
             going = Join.notify_join_context(self)
             _check_local((inputs, kwargs))
             return self._joined.forward(inputs, kwargs, going, self.require_backward_grad_sync)
+        if self.find_unused_parameters and world().launched and _all_local((inputs, kwargs)):
+            if self._own is None:
+                self._own = OwnSteps(self.module, self._reducer)
+            return self._own.forward(inputs, kwargs, None, self.require_backward_grad_sync)
         self._reducer.instead, self._reducer.enabled = None, self.require_backward_grad_sync
         check = not (self._checked and self.static_graph)
         (inputs, kwargs), local = self._batch.joined((inputs, kwargs), check)
@@ -155,14 +163,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _held_for(self, given: Any) -> dict[str, Tensor] | None:
         """Local parameters and buffers for local inputs; None where they are not whole here."""
-        tensors: list[Tensor] = []
-
-        def read(x: Tensor) -> Tensor:
-            tensors.append(x)
-            return x
-
-        tree_map(given, read)
-        if not tensors or any(x.is_global for x in tensors):
+        if not _all_local(given):
             return None
         own = [*self.module.named_parameters(), *self.module.named_buffers()]
         if not all(x.shards and all(sbp.is_broadcast for sbp in x.sbp) for _, x in own):
@@ -229,6 +230,18 @@ class DistributedDataParallel(Module, Joinable):
                 "register_comm_hook can only be called once: write one hook that does both"
             )
         self._reducer.hook = (state, hook)
+
+
+def _all_local(given: Any) -> bool:
+    """Whether there are tensors in a pytree, and all of them are local."""
+    tensors: list[Tensor] = []
+
+    def read(x: Tensor) -> Tensor:
+        tensors.append(x)
+        return x
+
+    tree_map(given, read)
+    return bool(tensors) and all(x.is_local for x in tensors)
 
 
 def _check_local(given: Any) -> None:

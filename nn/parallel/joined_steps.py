@@ -1,7 +1,8 @@
-"""JoinedSteps: steps of DistributedDataParallel in a Join, in which each rank computes by itself.
+"""Steps of DistributedDataParallel in which each rank computes by itself.
 
-Ranks have batches of any sizes and numbers, so they run no common program: a step computes with
-this rank's copies of the parameters, and gradients are summed at the end of backward.
+Ranks have batches of any sizes and numbers, or use parameters of their own choice, so they run no
+common program: a step computes with this rank's copies of the parameters, and gradients are summed
+at the end of backward.
 """
 
 from __future__ import annotations
@@ -30,8 +31,14 @@ from .join import JoinHook, sum_over
 from .local_batch import scaled
 
 
+# How many calls of the generator a step is given: ranks draw different numbers of times.
+_DRAWS = 1 << 16
+
+
 class JoinedSteps(JoinHook):
     """The steps of one module in one Join: those with a batch, and those without one."""
+
+    what = "Join"
 
     def __init__(self, module: Module, reducer: GradientReducer, by_all: bool) -> None:
         self._module = module
@@ -45,13 +52,14 @@ class JoinedSteps(JoinHook):
         placement = tensors[0].placement
         if not whole or any(x.placement is not placement for x in tensors):
             raise OnefoldRuntimeError(
-                "Join: all parameters and buffers must be broadcast on one placement, since each "
-                "rank computes by itself; move the module with to_global, or give all ranks as "
-                "many batches"
+                f"{self.what}: all parameters and buffers must be broadcast on one placement, "
+                "since each rank computes by itself; move the module with to_global, or leave "
+                f"{self.what} out"
             )
         if reducer.hook is not None:
             raise OnefoldRuntimeError(
-                "Join: a module with a communication hook is not supported; leave one of them out"
+                f"{self.what}: a module with a communication hook is not supported; leave one of "
+                "them out"
             )
         assert placement is not None
         self._ranks = tuple(placement.flat_ranks)
@@ -61,8 +69,7 @@ class JoinedSteps(JoinHook):
 
     def forward(self, inputs: Any, kwargs: dict[str, Any], going: int | None, syncs: bool) -> Any:
         """The module's result for local inputs."""
-        self._share_buffers(own=True)
-        sum_over([int(syncs)], self._ranks, self._device)
+        self._announce(syncs)
         self._shares = syncs
         self._reducer.enabled = False
         self._reducer.instead = self._gradient_arrived if syncs else None
@@ -79,6 +86,11 @@ class JoinedSteps(JoinHook):
             for name, buffer in buffers.items():
                 buffer.copy_(from_shards(held[name].shards, buffer.meta))
         return result
+
+    def _announce(self, syncs: bool) -> None:
+        """Tell the ranks without a batch what comes."""
+        self._share_buffers(own=True)
+        sum_over([int(syncs)], self._ranks, self._device)
 
     @no_grad
     def _take_gradients_apart(self, count: int) -> None:
@@ -134,6 +146,7 @@ class JoinedSteps(JoinHook):
         if self._buffers and self._shares:
             self._send(self._buffers, self._last_of(own))
 
+    @no_grad
     def _send(self, tensors: Sequence[Tensor], root: int) -> None:
         mine = world().rank == root
         for x in tensors:
@@ -174,3 +187,29 @@ class JoinedSteps(JoinHook):
         assert param.placement is not None
         sbp = (partial_sum,) * param.placement.ndim
         return box(param.grad, param.grad.meta.like(nd_sbp=sbp)).shards[0]
+
+
+class OwnSteps(JoinedSteps):
+    """Steps in which ranks may use different parameters of a module, each with a batch.
+
+    Buffers are those of the first rank after every step, and random numbers go on at one place.
+    """
+
+    what = "find_unused_parameters"
+
+    def __init__(self, module: Module, reducer: GradientReducer) -> None:
+        super().__init__(module, reducer, True)
+
+    def forward(self, inputs: Any, kwargs: dict[str, Any], going: int | None, syncs: bool) -> Any:
+        seed, first = default_generator.get_state()
+        try:
+            result = super().forward(inputs, kwargs, going, syncs)
+        finally:
+            drawn = default_generator.get_state()[1] - first
+            default_generator.set_state((seed, first + _DRAWS * max(1, -(-drawn // _DRAWS))))
+        if syncs:
+            self._send(self._buffers, self._ranks[0])
+        return result
+
+    def _announce(self, syncs: bool) -> None:
+        """All ranks have a batch."""
