@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, MutableMapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..distributed.collectives import gather_objects
-from ..distributed.world import world
+from ..distributed.world import virtual_world, world
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor
 from ..errors import (
@@ -21,7 +21,7 @@ from ..errors import (
     RankMismatch,
 )
 from .background import Saving
-from .live_state import Part, Stateful, load_all, parts_of
+from .live_state import Part, Stateful, load_all, parts_of, with_states
 from .manifest import FILE, read_manifest
 from .merged_states import merged
 from .save_load import load as load_file, save as save_file
@@ -33,6 +33,7 @@ from .training_state import (
     value_at,
     write,
 )
+from .value_tree import Description
 
 __all__ = [
     "AsyncSave",
@@ -142,9 +143,10 @@ def save(
     the first to hold. Processes may have tensors of other names, such as those of their stages of a
     pipeline; local tensors of one name are taken to be equal. A checkpoint that is in the folder is
     replaced when the new one is complete. The folder is one of `flow.checkpoint.save`, not of
-    torch. The other arguments have no effect. Raises CheckpointError, on every process, where it
-    cannot be written, OnefoldValueError for a folder that holds other files, and RankMismatch where
-    processes have different values of one name.
+    torch. With `no_dist` one process alone calls this, whose state has no global tensors. The other
+    arguments have no effect. Raises CheckpointError, on every process, where it cannot be written,
+    OnefoldValueError for a folder that holds other files and for global tensors with `no_dist`, and
+    RankMismatch where processes have different values of one name.
 
     >>> import onefold as flow, tempfile
     >>> state = {"model": flow.nn.Linear(2, 2).state_dict(), "epoch": 3}
@@ -155,7 +157,8 @@ def save(
     >>> new["epoch"], flow.equal(new["model"]["weight"], state["model"]["weight"])
     (3, True)
     """
-    _begin(state_dict, checkpoint_id, storage_writer, False)
+    with _alone("save", state_dict, no_dist):
+        _begin(state_dict, checkpoint_id, storage_writer, False)
 
 
 def async_save(
@@ -217,6 +220,8 @@ def load(
 ) -> None:
     """Load a checkpoint of `save` into a state dict, in place; every process calls this.
 
+    With `no_dist` one process alone does, for a state without global tensors.
+
     Tensors of the state dict get values in the layout that they have, objects are given them by
     `load_state_dict`, and numbers and strings are replaced. What the state dict does not name is
     not loaded. Everything is read and checked before the first tensor changes. Raises
@@ -225,6 +230,11 @@ def load(
     """
     folder = _folder_of("load", checkpoint_id, storage_reader, FileSystemReader)
     _check_state("load", state_dict)
+    with _alone("load", state_dict, no_dist):
+        _load(state_dict, folder, planner)
+
+
+def _load(state_dict: StateDict, folder: Path, planner: object) -> None:
     sections = _sections(state_dict)
     partly = getattr(planner, "allow_partial_load", False)
     problem = ""
@@ -274,19 +284,38 @@ def load_state_dict(
 
 
 def dcp_to_torch_save(dcp_checkpoint_dir: Folder, torch_save_path: Folder) -> None:
-    """Write what is in the folder of a checkpoint into one file that `torch.load` reads."""
-    values = load_all_values(dcp_checkpoint_dir)
-    values.pop("step")
-    rest = values.pop(_REST, {})
-    save_file({**rest, **values}, torch_save_path, format="torch")
+    """Write what is in the folder of a checkpoint into one file that `torch.load` reads.
+
+    One process calls this, as it holds all values.
+    """
+    with virtual_world():
+        values = load_all_values(dcp_checkpoint_dir)
+        values.pop("step")
+        rest = values.pop(_REST, {})
+        save_file({**rest, **values}, torch_save_path, format="torch")
 
 
 def torch_save_to_dcp(torch_save_path: Folder, dcp_checkpoint_dir: Folder) -> None:
     """Write what is in a file of `torch.save`, or of `flow.save`, into a folder for `load`.
 
-    Every process of the job calls this.
+    One process calls this, as it holds all values.
     """
-    save(load_file(torch_save_path), checkpoint_id=dcp_checkpoint_dir)
+    with virtual_world():
+        save(load_file(torch_save_path), checkpoint_id=dcp_checkpoint_dir)
+
+
+def _alone(function: str, state: StateDict, alone: bool) -> AbstractContextManager[object]:
+    """A block in which this process communicates with no other, if it is alone."""
+    if not alone or not world().launched:
+        return nullcontext()
+    _check_state(function, state)
+    for name, x in Description(with_states(dict(state))).tensors.items():
+        if isinstance(x, Tensor) and x.is_global:
+            raise OnefoldValueError(
+                f"distributed.checkpoint.{function}: {name} is a global tensor, {x.meta!r}, of "
+                "which several processes have parts; leave no_dist=True out, and call this on all"
+            )
+    return virtual_world()
 
 
 def _folder_of(function: str, checkpoint: Folder | None, storage: Any, kind: type) -> Path:

@@ -30,7 +30,6 @@ from .gradient_reducer import GradientReducer
 from .join import JoinHook, sum_over
 from .local_batch import scaled
 
-
 # How many calls of the generator a step is given: ranks draw different numbers of times.
 _DRAWS = 1 << 16
 

@@ -12,7 +12,7 @@ from launched import run_ranks
 import onefold as flow
 import onefold.distributed.checkpoint as dcp
 from onefold import nn
-from onefold.distributed.checkpoint.format_utils import torch_save_to_dcp
+from onefold.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from onefold.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -21,7 +21,7 @@ from onefold.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from onefold.distributed.fsdp import fully_shard
-from onefold.errors import ShapeError
+from onefold.errors import OnefoldValueError, ShapeError
 from onefold.optim import Optimizer
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -162,3 +162,31 @@ def test_a_file_of_torch_becomes_a_folder(tmp_path):
     dcp.load(state, checkpoint_id=tmp_path / "folder")
     np.testing.assert_array_equal(state["model"]["w"].numpy(), values.numpy())
     assert state["epoch"] == 3
+
+
+def by_one_rank(folder):
+    """What programs of torch do on rank 0 alone, to hold the values once."""
+    rank = flow.distributed.get_rank()
+    layer = fully_shard(nn.Linear(64, 64))
+    dcp.save({"model": layer.state_dict(), "epoch": 3}, checkpoint_id=f"{folder}/all")
+    found = None
+    if rank == 1:
+        dcp_to_torch_save(f"{folder}/all", f"{folder}/file.pt")
+        torch_save_to_dcp(f"{folder}/file.pt", f"{folder}/again")
+        state = {"model": {"bias": flow.zeros(64)}, "epoch": 0}
+        dcp.load(state, checkpoint_id=f"{folder}/again", no_dist=True)
+        dcp.save({"x": state["model"]["bias"]}, checkpoint_id=f"{folder}/own", no_dist=True)
+        with pytest.raises(OnefoldValueError, match=r"save: model\.weight is a global tensor"):
+            dcp.save({"model": layer.state_dict()}, checkpoint_id=f"{folder}/no", no_dist=True)
+        found = torch.load(f"{folder}/file.pt")["model"]["bias"].tolist(), state["epoch"]
+        assert state["model"]["bias"].tolist() == found[0]
+    flow.comm.barrier()
+    state = {"x": flow.zeros(64)}
+    dcp.load({"model": layer.state_dict()}, checkpoint_id=f"{folder}/again")
+    dcp.load(state, checkpoint_id=f"{folder}/own")
+    return found, layer.bias.full_tensor().tolist(), state["x"].tolist()
+
+
+def test_one_rank_converts_alone(tmp_path):
+    (_, *first), (found, *second) = run_ranks(2, by_one_rank, str(tmp_path))
+    assert first == second == [found[0]] * 2 and found[1] == 3
