@@ -37,6 +37,7 @@ from .value_tree import Description
 
 __all__ = [
     "AsyncSave",
+    "CheckpointException",
     "DefaultLoadPlanner",
     "DefaultSavePlanner",
     "FileSystemReader",
@@ -52,6 +53,8 @@ __all__ = [
 ]
 
 __path__: list[str] = []  # compat/import_paths.py leads to what is below it
+
+CheckpointException = CheckpointError  # torch's name of it
 
 StateDict: TypeAlias = MutableMapping[str, Any]
 

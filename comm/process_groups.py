@@ -11,12 +11,16 @@ from urllib.parse import urlsplit
 
 import torch
 from torch.distributed import (
+    Backend,
+    DebugLevel,
     DistBackendError,
     DistError,
     DistNetworkError,
     DistStoreError,
     ReduceOp,
     default_pg_timeout,
+    get_debug_level,
+    get_default_backend_for_device,
 )
 
 from ..distributed.topology import get_local_rank
@@ -26,6 +30,8 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from . import local_collectives as collectives
 
 __all__ = [
+    "Backend",
+    "DebugLevel",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
@@ -36,6 +42,8 @@ __all__ = [
     "default_pg_timeout",
     "destroy_process_group",
     "get_backend",
+    "get_debug_level",
+    "get_default_backend_for_device",
     "get_global_rank",
     "get_group_rank",
     "get_node_local_rank",
@@ -53,6 +61,7 @@ __all__ = [
     "is_torchelastic_launched",
     "monitored_barrier",
     "new_group",
+    "set_timeout",
 ]
 
 
@@ -210,6 +219,11 @@ def is_mpi_available() -> bool:
 def is_backend_available(backend: str) -> bool:
     """Whether torch has the back end of this name, such as "gloo"."""
     return torch.distributed.is_backend_available(backend)
+
+
+def set_timeout(timeout: timedelta, group: ProcessGroup | None = None) -> None:
+    """Let every wait for other ranks, in any group, last so long; ONEFOLD_TIMEOUT becomes it."""
+    TIMEOUT.write(timeout.total_seconds())
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:

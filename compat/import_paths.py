@@ -47,10 +47,12 @@ PATHS: Mapping[str, str] = {
             "cuda.amp.grad_scaler": "compat.cuda_amp",
             "distributed._composable": "parallel.fsdp",
             "distributed._composable.fsdp": "parallel.fsdp",
-            "distributed._composable.replicate": "parallel.replicate",
-            "distributed._composable.replicate_with_fsdp": "parallel.replicate",
+            "distributed._composable.fsdp.fully_shard": "parallel.fully_sharded:fully_shard",
+            "distributed._composable.replicate": "parallel.replicate:replicate",
             "distributed._functional_collectives": "parallel.functional_collectives",
             "distributed._tensor": "parallel.mesh_tensors",
+            "distributed._tensor.api": "parallel.mesh_tensors",
+            "distributed._tensor.placement_types": "parallel.mesh_tensors",
             "distributed.algorithms": "parallel.algorithms",
             "distributed.algorithms._checkpoint": "parallel.algorithms",
             "distributed.algorithms._checkpoint.checkpoint_wrapper": "parallel.checkpoint_wrapper",
@@ -59,6 +61,7 @@ PATHS: Mapping[str, str] = {
             "distributed.algorithms.ddp_comm_hooks.default_hooks": "parallel.comm_hooks",
             "distributed.algorithms.join": "nn.parallel.join",
             "distributed.checkpoint": "checkpoint.torch_checkpoint",
+            "distributed.checkpoint.api": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.default_planner": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.filesystem": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.format_utils": "checkpoint.torch_checkpoint",
@@ -66,8 +69,13 @@ PATHS: Mapping[str, str] = {
             "distributed.checkpoint.state_dict_loader": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.state_dict_saver": "checkpoint.torch_checkpoint",
             "distributed.checkpoint.stateful": "checkpoint.torch_checkpoint",
+            "distributed.constants": "comm.process_groups",
             "distributed.device_mesh": "parallel.device_mesh",
+            "distributed.distributed_c10d": "distributed",
             "distributed.fsdp": "parallel.fsdp",
+            "distributed.fsdp.api": "parallel.fsdp",
+            "distributed.fsdp.fully_sharded_data_parallel": "parallel.fsdp",
+            "distributed.fsdp.sharded_grad_scaler": "parallel.fsdp",
             "distributed.nn": "comm.differentiable_collectives",
             "distributed.nn.functional": "comm.differentiable_collectives",
             "distributed.optim": "parallel.zero_optimizer",
@@ -77,6 +85,7 @@ PATHS: Mapping[str, str] = {
             "distributed.pipelining.schedules": "parallel.pipelining.pipeline_schedules",
             "distributed.pipelining.stage": "parallel.pipelining.pipeline_stage",
             "distributed.tensor": "parallel.mesh_tensors",
+            "distributed.tensor.device_mesh": "parallel.device_mesh",
             "distributed.tensor.parallel": "parallel.parallelize",
             "distributed.tensor.parallel.api": "parallel.parallelize",
             "distributed.tensor.parallel.loss": "parallel.parallelize",
@@ -112,7 +121,7 @@ PATHS: Mapping[str, str] = {
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
         __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler distributed.elastic
-        distributed.fsdp.wrap futures mps utils._pytree utils.benchmark utils.hooks xpu
+        distributed.fsdp.wrap distributed.launcher futures mps utils._pytree utils.benchmark utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 
 OFFERED: Mapping[str, str] = {
     **dict.fromkeys(
-        """DistBackendError DistError DistNetworkError DistStoreError GroupMember ProcessGroup
-        ReduceOp default_pg_timeout destroy_process_group get_backend get_global_rank get_group_rank
-        get_node_local_rank get_process_group_ranks get_rank get_world_size group
+        """Backend DebugLevel DistBackendError DistError DistNetworkError DistStoreError GroupMember
+        ProcessGroup ReduceOp default_pg_timeout destroy_process_group get_backend get_debug_level
+        get_default_backend_for_device get_global_rank get_group_rank get_node_local_rank
+        get_process_group_ranks get_rank get_world_size group
         init_process_group is_available is_backend_available is_gloo_available
         is_initialized is_mpi_available is_nccl_available is_torchelastic_launched
-        monitored_barrier new_group new_subgroups new_subgroups_by_enumeration
+        monitored_barrier new_group new_subgroups new_subgroups_by_enumeration set_timeout
         """.split(),
         "comm.process_groups",
     ),
@@ -40,7 +41,9 @@ MODULES = (
     "_functional_collectives",
     "algorithms",
     "checkpoint",
+    "constants",
     "device_mesh",
+    "distributed_c10d",
     "fsdp",
     "nn",
     "optim",
@@ -75,5 +78,7 @@ MISSING_OF_HOOKS: Mapping[str, str] = dict.fromkeys(
 
 # The same below flow.distributed.tensor.
 MISSING_OF_TENSORS: Mapping[str, str] = {
+    "_random": "call flow.manual_seed(seed): random numbers do not depend on the layout",
+    "debug": "count collectives with flow.profiler.comm()",
     "experimental": "write ops of global tensors, which infer their layouts",
 }

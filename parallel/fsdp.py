@@ -13,11 +13,15 @@ from torch.distributed.fsdp import (
     CPUOffload,
     FullOptimStateDictConfig,
     FullStateDictConfig,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
     MixedPrecision,
     OptimStateDictConfig,
+    OptimStateKeyType,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     ShardingStrategy,
+    StateDictConfig,
     StateDictType,
 )
 
@@ -35,6 +39,7 @@ from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.pytree import tree_map
 from ..nn.module import Module
 from ..nn.utils.clip_grad import clip_grad_norm_
+from ..optim.grad_scaler import GradScaler
 from ..optim.optimizer import Optimizer
 from .device_mesh import DeviceMesh
 from .fully_sharded import (
@@ -59,12 +64,19 @@ __all__ = [
     "FullOptimStateDictConfig",
     "FullStateDictConfig",
     "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
+    "LocalStateDictConfig",
     "MixedPrecision",
     "MixedPrecisionPolicy",
     "OffloadPolicy",
+    "OptimStateDictConfig",
+    "OptimStateKeyType",
+    "ShardedGradScaler",
     "ShardedOptimStateDictConfig",
     "ShardedStateDictConfig",
     "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
     "StateDictType",
     "UnshardHandle",
     "fully_shard",
@@ -84,6 +96,24 @@ class StateDictSettings(NamedTuple):
     state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
     state_dict_config: Any = FullStateDictConfig()
     optim_state_dict_config: Any = FullOptimStateDictConfig()
+
+
+class ShardedGradScaler(GradScaler):
+    """`flow.amp.GradScaler`, by its name for parameters in shards; `process_group` has no effect."""
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        backoff_factor: float = 0.5,
+        growth_factor: float = 2.0,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        process_group: object = None,
+    ) -> None:
+        super().__init__(
+            device, init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )
 
 
 _DEFAULTS = StateDictSettings()

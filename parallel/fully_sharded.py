@@ -316,6 +316,11 @@ def shard_module(
         module.__class__ = _sharded_class(type(module))
 
 
+# In torch the function is in a module of its name, and both have one path.
+vars(fully_shard)["fully_shard"] = fully_shard
+vars(fully_shard)["FSDPModule"] = FSDPModule
+
+
 def device_of(module: Module) -> str:
     """The kind of device on which a module computes: of one that has no data yet, a GPU if any."""
     found = next((p.device.type for p in module.parameters()), "cpu")

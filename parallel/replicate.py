@@ -52,3 +52,7 @@ def replicate(
             mesh = DeviceMesh(device_of(each), list(process_group.ranks))
         shard_module(each, mesh, False, None, mp_policy, ignored, split=False)
     return module
+
+
+# In torch the function is in a module of its name, and both have one path.
+vars(replicate)["replicate"] = replicate

@@ -56,6 +56,19 @@ from onefold.cuda.amp.grad_scaler import GradScaler
 from onefold.accelerator import current_accelerator, is_available
 from onefold.autograd.graph import save_on_cpu
 from onefold.cuda.profiler import start, stop
+from onefold.distributed import Backend, get_default_backend_for_device, set_timeout
+from onefold.distributed.distributed_c10d import ProcessGroup, ReduceOp, get_rank
+from onefold.distributed._composable import replicate
+from onefold.distributed._composable.replicate import replicate
+from onefold.distributed._composable.fsdp.fully_shard import FSDPModule, fully_shard
+from onefold.distributed._functional_collectives import all_reduce, wait_tensor
+from onefold.distributed.fsdp.fully_sharded_data_parallel import BackwardPrefetch, CPUOffload
+from onefold.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from onefold.distributed.fsdp.api import OptimStateKeyType, ShardingStrategy, StateDictConfig
+from onefold.distributed.checkpoint.api import CheckpointException
+from onefold.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
+from onefold.distributed.tensor.device_mesh import DeviceMesh, init_device_mesh
+from onefold.distributed.launcher.api import LaunchConfig, elastic_launch
 from onefold.distributed.pipelining import Pipe, PipelineStage, Schedule1F1B, SplitPoint, pipeline
 from onefold.distributed.pipelining import ScheduleGPipe, ScheduleInterleaved1F1B, pipe_split
 from onefold.distributed.pipelining.microbatch import TensorChunkSpec, merge_chunks
