@@ -61,7 +61,6 @@ __all__ = [
     "is_torchelastic_launched",
     "monitored_barrier",
     "new_group",
-    "set_timeout",
 ]
 
 
@@ -219,11 +218,6 @@ def is_mpi_available() -> bool:
 def is_backend_available(backend: str) -> bool:
     """Whether torch has the back end of this name, such as "gloo"."""
     return torch.distributed.is_backend_available(backend)
-
-
-def set_timeout(timeout: timedelta, group: ProcessGroup | None = None) -> None:
-    """Let every wait for other ranks, in any group, last so long; ONEFOLD_TIMEOUT becomes it."""
-    TIMEOUT.write(timeout.total_seconds())
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:

@@ -121,7 +121,8 @@ PATHS: Mapping[str, str] = {
         f"{_PACKAGE}.{path}": f"torch.{path}"
         for path in """
         __config__ _dynamo _inductor accelerator cuda.nvtx cuda.profiler distributed.elastic
-        distributed.fsdp.wrap distributed.launcher futures mps utils._pytree utils.benchmark utils.hooks xpu
+        distributed.fsdp.wrap distributed.launcher futures mps utils._pytree utils.benchmark
+        utils.hooks xpu
         """.split()
     },
     f"{_PACKAGE}.jit.annotations": "torch.jit.annotations",

@@ -15,7 +15,7 @@ OFFERED: Mapping[str, str] = {
         get_process_group_ranks get_rank get_world_size group
         init_process_group is_available is_backend_available is_gloo_available
         is_initialized is_mpi_available is_nccl_available is_torchelastic_launched
-        monitored_barrier new_group new_subgroups new_subgroups_by_enumeration set_timeout
+        monitored_barrier new_group new_subgroups new_subgroups_by_enumeration
         """.split(),
         "comm.process_groups",
     ),

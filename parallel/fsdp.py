@@ -99,7 +99,10 @@ class StateDictSettings(NamedTuple):
 
 
 class ShardedGradScaler(GradScaler):
-    """`flow.amp.GradScaler`, by its name for parameters in shards; `process_group` has no effect."""
+    """`flow.amp.GradScaler` by its name for parameters in shards; see there.
+
+    `process_group` has no effect: ranks that hold a gradient skip a step together.
+    """
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ from onefold.cuda.amp.grad_scaler import GradScaler
 from onefold.accelerator import current_accelerator, is_available
 from onefold.autograd.graph import save_on_cpu
 from onefold.cuda.profiler import start, stop
-from onefold.distributed import Backend, get_default_backend_for_device, set_timeout
+from onefold.distributed import Backend, get_default_backend_for_device
 from onefold.distributed.distributed_c10d import ProcessGroup, ReduceOp, get_rank
 from onefold.distributed._composable import replicate
 from onefold.distributed._composable.replicate import replicate
