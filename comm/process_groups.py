@@ -12,14 +12,12 @@ from urllib.parse import urlsplit
 import torch
 from torch.distributed import (
     Backend,
-    DebugLevel,
     DistBackendError,
     DistError,
     DistNetworkError,
     DistStoreError,
     ReduceOp,
     default_pg_timeout,
-    get_debug_level,
     get_default_backend_for_device,
 )
 
@@ -31,7 +29,6 @@ from . import local_collectives as collectives
 
 __all__ = [
     "Backend",
-    "DebugLevel",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
@@ -42,7 +39,6 @@ __all__ = [
     "default_pg_timeout",
     "destroy_process_group",
     "get_backend",
-    "get_debug_level",
     "get_default_backend_for_device",
     "get_global_rank",
     "get_group_rank",

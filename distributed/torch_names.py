@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 OFFERED: Mapping[str, str] = {
     **dict.fromkeys(
-        """Backend DebugLevel DistBackendError DistError DistNetworkError DistStoreError GroupMember
-        ProcessGroup ReduceOp default_pg_timeout destroy_process_group get_backend get_debug_level
+        """Backend DistBackendError DistError DistNetworkError DistStoreError GroupMember
+        ProcessGroup ReduceOp default_pg_timeout destroy_process_group get_backend
         get_default_backend_for_device get_global_rank get_group_rank get_node_local_rank
         get_process_group_ranks get_rank get_world_size group
         init_process_group is_available is_backend_available is_gloo_available

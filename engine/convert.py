@@ -358,8 +358,9 @@ def to_local(
         raise OnefoldRuntimeError("to_local: the tensor is local already")
     back = _TO_LOCAL
     if grad_placements is not None:
-        back = _ToLocal(read_grad_placements(self, grad_placements))
-        shaped = Meta.of(self.shape, self.dtype, self.placement, back.grad_sbp)
+        grad_sbp = read_grad_placements(self, grad_placements)
+        back = _ToLocal(grad_sbp)
+        shaped = Meta.of(self.shape, self.dtype, self.placement, grad_sbp)
         if any(shaped.local_shape(i) != self.meta.local_shape(i) for i in self.placement.owned):
             raise ShapeError(
                 f"to_local: gradients of the shards of {self.meta!r} cannot lie as "

@@ -22,9 +22,9 @@ _ids: dict[int, int] = {}  # by the identity of the tensor
 _next_id = count()
 
 
-def _only_of_global(x: Tensor, attribute: str) -> None:
+def _only_of_global(meta: Meta, attribute: str) -> None:
     """Raise OnefoldAttributeError for a local tensor, which `hasattr` and `getattr` expect."""
-    if x.meta.placement is None:
+    if meta.placement is None:
         raise OnefoldAttributeError(
             f"a local tensor has no {attribute}; make it global with .to_global(placement=..., "
             "sbp=...) first"
@@ -99,13 +99,13 @@ class TensorAttributes(TensorMethods):
     @property
     def device_mesh(self) -> Any:
         """The placement of a global tensor as a DeviceMesh."""
-        _only_of_global(self, "device_mesh")
+        _only_of_global(self.meta, "device_mesh")
         return names.device_mesh(self)
 
     @property
     def placements(self) -> tuple[Any, ...]:
         """The sbp of a global tensor by DTensor's names: Shard(dim), Replicate() or Partial()."""
-        _only_of_global(self, "placements")
+        _only_of_global(self.meta, "placements")
         return tuple(names.placements(self))
 
     # Of the memory format: tensors are dense.

@@ -60,7 +60,7 @@ def _group(members: Members) -> ProcessGroup:
         return members
     if isinstance(members, DeviceMesh):
         return members.get_group()
-    given = list(members)
+    given: list[Any] = list(members)
     if len(given) == 2 and isinstance(given[0], DeviceMesh):
         return given[0].get_group(given[1])
     if given and all(isinstance(rank, int) for rank in given):

@@ -63,8 +63,9 @@ from onefold.distributed._composable.replicate import replicate
 from onefold.distributed._composable.fsdp.fully_shard import FSDPModule, fully_shard
 from onefold.distributed._functional_collectives import all_reduce, wait_tensor
 from onefold.distributed.fsdp.fully_sharded_data_parallel import BackwardPrefetch, CPUOffload
+from onefold.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
 from onefold.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-from onefold.distributed.fsdp.api import OptimStateKeyType, ShardingStrategy, StateDictConfig
+from onefold.distributed.fsdp.api import ShardingStrategy, StateDictConfig
 from onefold.distributed.checkpoint.api import CheckpointException
 from onefold.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from onefold.distributed.tensor.device_mesh import DeviceMesh, init_device_mesh
