@@ -195,8 +195,8 @@ def slicing(
 class Joining:
     """The steps of a call after its micro-batches.
 
-    The inputs of the program are the sums over the micro-batches, the outputs of each micro-batch
-    in turn, and what the last one assigned.
+    The inputs of the program are the sums over the micro-batches, the results of each micro-batch
+    in turn, of which the outputs are made, and what the last one assigned.
     """
 
     program: Program
@@ -206,18 +206,32 @@ class Joining:
 
 
 def joining(
-    program: Program, sums: Sequence[Value], steps: Sequence[ProgramStep], count: int, numbers: int
+    program: Program,
+    sums: Sequence[Value],
+    after: Sequence[ProgramStep],
+    results: Sequence[Value],
+    last: Sequence[ProgramStep],
+    count: int,
+    numbers: int,
 ) -> Joining:
     """The end of a call of a program of one micro-batch.
 
-    `sums` are the values that are added up, and `steps` what makes gradients of the sums; `numbers`
-    is the largest number of a value.
+    `sums` are the values that are added up, and `after` what makes gradients of the sums; `last`
+    makes outputs of the `results` of each micro-batch. `numbers` is the largest number of a value.
     """
     capture = Capture({}, {}, {}, numbers=numbers)
     totals = {value.number: capture.continued(value) for value in sums}
-    results = [[capture.continued(value) for value in program.outputs] for _ in range(count)]
+    steps = [step.substitute(totals) for step in after]
+    found = [[capture.continued(value) for value in results] for _ in range(count)]
     assigned = [capture.continued(variable.value) for variable, _ in program.assigns]
-    outputs = [[capture.adopt(value) for value in values] for values in results]
+    outputs = []
+    for values in found:
+        same = {value.number: own for value, own in zip(results, values, strict=True)}
+        for step in last:
+            made = tuple([capture.continued(value) for value in step.outputs])
+            steps.append(replace(step.substitute(same), outputs=made))
+            same.update((value.number, own) for value, own in zip(step.outputs, made, strict=True))
+        outputs.append([capture.adopt(same[value.number]) for value in program.outputs])
     ends = [capture.adopt(totals.get(x.number, x)) for _, x in program.gradients]
     with interpreter.using(capture), no_grad():
         joined = outputs[0] if count == 1 else join(outputs)
@@ -225,14 +239,14 @@ def joining(
     variables = [variable for variable, _ in program.gradients]
     tail = replace(
         program,
-        inputs=[*totals.values(), *(value for each in results for value in each), *assigned],
-        steps=[*(step.substitute(totals) for step in steps), *capture.program.steps],
+        inputs=[*totals.values(), *(value for each in found for value in each), *assigned],
+        steps=[*steps, *capture.program.steps],
         outputs=[capture.value_of(x) for x in joined],
         assigns=[(v, value) for (v, _), value in zip(program.assigns, assigned, strict=True)],
         gradients=list(zip(variables, map(capture.value_of, means), strict=True)),
         carried=[],
     )
-    return Joining(tail, list(totals.values()), results, assigned)
+    return Joining(tail, list(totals.values()), found, assigned)
 
 
 def _next_draws(draws: Draws, index: int) -> ProgramStep:

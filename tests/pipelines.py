@@ -29,6 +29,7 @@ class Spec:
     boxed: bool = True  # whether the model calls to_global itself, or leaves that to set_stage
     frozen: tuple[int, ...] = field(default=())  # stages whose weights are not trained
     offloaded: tuple[int, ...] = field(default=())  # those whose activations wait on the host
+    returned_on: tuple[int, ...] = field(default=())  # ranks that the outputs are moved to
 
 
 class Center(nn.Module):
@@ -119,6 +120,9 @@ class Train(nn.Graph):
         out = self.model(x)
         loss = ((out - y) ** 2).mean()
         loss.backward()
+        if self.model.spec.returned_on:
+            where = flow.placement("cpu", self.model.spec.returned_on)
+            loss, out = 2 * loss.to_global(where, B), out.to_global(where, S0)
         return loss, out
 
 

@@ -86,9 +86,9 @@ def _runs(program: Program) -> Iterator[_Run]:
         yield _Run(range(len(steps)), [step.backward for step in steps])
         return
     late = is_backward(program)
-    stages: defaultdict[int | None, list[int]] = defaultdict(list)
+    stages: defaultdict[int, list[int]] = defaultdict(list)
     for at, step in enumerate(steps):
-        if not crosses(step):
+        if step.stage is not None and not crosses(step):
             stages[step.stage].append(at)
     for own in stages.values():
         behind = [at for at in own if late[at]]

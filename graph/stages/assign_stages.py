@@ -2,7 +2,9 @@
 
 The steps of a module are on the stage that the user assigned to it. Other steps follow their
 inputs. A step that moves data to another stage's ranks belongs to that stage. The steps of a
-gradient are on the stage of the step that they differentiate.
+gradient are on the stage of the step that they differentiate. What brings outputs to ranks of
+another stage than the next ones, such as a loss to the first rank, is on none: it is done after all
+micro-batches.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...engine.convert import BOXING
+from ...engine.ops.dropout import DropoutKey
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, ProgramStep, Value, show
 
@@ -34,9 +37,12 @@ def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
     backward = is_backward(program)
     stages = _forward(program, ranks, backward)
     _gradients(program, ranks, backward, stages)
+    for index in _last(program, ranks, stages):
+        stages[index] = None
     steps = [replace(step, stage=stage) for step, stage in zip(program.steps, stages, strict=True)]
     for step in steps:
-        _check_ranks(step, ranks)
+        if step.stage is not None:
+            _check_ranks(step, ranks)
     _check_order(steps, backward)
     return replace(program, steps=steps)
 
@@ -52,6 +58,11 @@ def crosses(step: ProgramStep) -> bool:
         return False
     here, there = ranks_of(step.source), ranks_of(step.outputs[0])
     return here is not there and here != there
+
+
+def draws(step: ProgramStep) -> bool:
+    """Whether a step may have a different result for every micro-batch, from the same inputs."""
+    return not step.repeatable or any(type(given) is DropoutKey for given in step.inputs)
 
 
 def is_backward(program: Program) -> list[bool]:
@@ -133,6 +144,35 @@ def _gradients(
         stages[index] = stage
 
 
+def _last(
+    program: Program, ranks: Sequence[frozenset[int]], stages: Sequence[int | None]
+) -> list[int]:
+    """The indices of the steps that leave their stage for outputs alone, and of those after them.
+
+    What computes there is on ranks of stages.
+    """
+    kept = [value for _, value in (*program.assigns, *program.gradients, *program.carried)]
+    others = {value.number for value in kept}  # and what other steps read
+    everywhere = frozenset[int]().union(*ranks)
+    able: set[int] = set()
+    for index, step in reversed(list(enumerate(program.steps))):
+        somewhere = crosses(step) or ranks_of(step.outputs[0]) <= everywhere
+        if somewhere and not draws(step) and others.isdisjoint(v.number for v in step.outputs):
+            able.add(index)
+        else:
+            others.update(value.number for value in step.reads())
+    found: list[int] = []
+    made: set[int] = set()
+    for index in sorted(able):
+        step, stage = program.steps[index], stages[index]
+        assert stage is not None
+        leaves = crosses(step) and not ranks_of(step.outputs[0]) <= ranks[stage]
+        if leaves or not made.isdisjoint(value.number for value in step.reads()):
+            found.append(index)
+            made.update(value.number for value in step.outputs)
+    return found
+
+
 def _stage_on(ranks: Sequence[frozenset[int]], step: ProgramStep) -> int | None:
     """The first stage that has the ranks of what a step makes."""
     there = ranks_of(step.outputs[0])
@@ -168,7 +208,8 @@ def _check_ranks(step: ProgramStep, ranks: Sequence[frozenset[int]]) -> None:
 def _check_order(steps: Sequence[ProgramStep], backward: Sequence[bool]) -> None:
     made_by = {value.number: step for step in steps for value in step.outputs}
     for step, is_late in zip(steps, backward, strict=True):
-        for value in () if is_late or crosses(step) else step.reads():
+        skipped = is_late or step.stage is None or crosses(step)
+        for value in () if skipped else step.reads():
             before = made_by.get(value.number)
             while before is not None and crosses(before):
                 before = made_by.get(before.source.number)

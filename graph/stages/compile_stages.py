@@ -41,7 +41,8 @@ def compile_stages(
     staged = partition(program, ranks, split)
     staged.slices = slicing(program, metas, config.micro_batches, whole)
     last = max(program.last_number(), staged.slices.last_number())
-    end = joining(program, staged.sums, staged.after, config.micro_batches, last)
+    count = config.micro_batches
+    end = joining(program, staged.sums, staged.after, staged.results(), staged.last, count, last)
     staged.end = replace(end, program=finish(end.program))
     verify(staged.end.program)
     if not any(kind != "F" for kind, _ in staged.segments):

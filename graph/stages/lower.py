@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..call_list import CallList, Places
 from ..ir import Value
-from .partition import Part, Staged, draws
+from .assign_stages import draws
+from .partition import Part, Staged
 from .state_order import first_readers
 
 _ORDER = "FRPBIW"  # of the segments of one stage

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...engine.convert import BOXING
-from ...engine.ops.dropout import DropoutKey
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, ProgramStep, Value, show
 from ..micro_batches import Joining
 from ..passes.accumulate_products import begun
 from ..schedules.actions import Kind
-from .assign_stages import crosses, is_backward
+from .assign_stages import crosses, draws, is_backward, ranks_of
 from .stage_copies import with_copies_apart
 
 Part: TypeAlias = tuple[Kind, int]  # a kind of action of a stage
@@ -59,6 +58,7 @@ class Staged:
     sums: list[Value] = field(default_factory=list)  # values to add up over the micro-batches
     slices: Program = field(default_factory=Program)  # cuts the inputs
     after: list[ProgramStep] = field(default_factory=list)  # of the sums
+    last: list[ProgramStep] = field(default_factory=list)  # of the outputs, on no stage
     end: Joining = field(default_factory=lambda: Joining(Program(), (), (), ()))
 
     def edges(self) -> list[tuple[int, int]]:
@@ -124,9 +124,16 @@ class Staged:
                 found[self.group_of[at]].append(value)
         return found
 
+    def results(self) -> list[Value]:
+        """The values of a micro-batch of which the outputs are made after all of them."""
+        made = {value.number for step in self.last for value in step.outputs}
+        read = [value for step in self.last for value in step.reads()]
+        wanted = {value.number: value for value in (*self.program.outputs, *read)}
+        return [value for number, value in wanted.items() if number not in made]
+
     def kept(self) -> set[int]:
         """The numbers of the values that must exist when a micro-batch ends, without sums."""
-        found = {value.number for value in self.program.outputs}
+        found = {value.number for value in self.results()}
         return found | {value.number for _, value in self.program.assigns}
 
     def makers(self) -> dict[int, Part]:
@@ -185,9 +192,11 @@ def partition(program: Program, ranks: Sequence[frozenset[int]], split_backward:
         program, tuple(tuple(sorted(group)) for group in groups), tuple(map(groups.index, ranks))
     )
     late = dict(zip(map(id, program.steps), is_backward(program), strict=True))
+    staged.last = [step for step in program.steps if step.stage is None]
     staged.once, staged.feeds = _before(program)
     staged.after = _after(program)
-    done = {id(step) for steps in (staged.once, staged.feeds, staged.after) for step in steps}
+    apart = staged.once, staged.feeds, staged.after, staged.last
+    done = {id(step) for steps in apart for step in steps}
     staged.sums = _sums(program, staged.after)
     _deal(staged, [step for step in program.steps if id(step) not in done], late)
     if split_backward:
@@ -208,11 +217,6 @@ def _before(program: Program) -> tuple[list[ProgramStep], list[ProgramStep]]:
     return once, [step for step in feeds if id(step) not in taken]
 
 
-def draws(step: ProgramStep) -> bool:
-    """Whether a step may have a different result for every micro-batch, from the same inputs."""
-    return not step.repeatable or any(type(given) is DropoutKey for given in step.inputs)
-
-
 def _leading(
     steps: Sequence[ProgramStep], known: set[int], fits: Callable[[ProgramStep], bool]
 ) -> list[ProgramStep]:
@@ -221,7 +225,8 @@ def _leading(
     there = set(known)
     for step in steps:
         reads = [value.number for value in step.reads()]
-        if reads and fits(step) and all(number in there for number in reads):
+        first = step.stage is not None and fits(step)
+        if reads and first and all(number in there for number in reads):
             found.append(step)
             there.update(value.number for value in step.outputs)
     return _needed(found, (), crosses)
@@ -291,20 +296,32 @@ def _deal(staged: Staged, steps: Sequence[ProgramStep], late: dict[int, bool]) -
     for step in steps:
         assert step.stage is not None
         part: Part = ("B" if late[id(step)] else "F", step.stage)
-        if crosses(step):
-            staged.transfers.append(Transfer(step, _source(step, made), part))
-        else:
+        source = _source(step, made, staged) if crosses(step) else None
+        if source is None:
             staged.segments[part].append(step)
+        else:
+            staged.transfers.append(Transfer(step, source, part))
         made.update((value.number, part) for value in step.outputs)
 
 
-def _source(step: ProgramStep, made: dict[int, Part]) -> Part:
+def _source(step: ProgramStep, made: dict[int, Part], staged: Staged) -> Part | None:
+    """Where what a step moves to other ranks comes from; None if both are ranks of its stage."""
+    assert step.stage is not None
     (value,) = step.reads()
+    its, there = staged.ranks[staged.group_of[step.stage]], ranks_of(step.outputs[0])
+    if (ranks_of(value) | there).issubset(its):
+        return None
     if value.number not in made:
         raise OnefoldRuntimeError(
             f"{value!r} is changed by the program and read on other ranks by {step.name} of "
             f"{step.scope or 'build()'}, at {step.line}; in a graph with stages a tensor that "
             "changes during the call stays on the ranks of its stage"
+        )
+    if not there.issubset(its):
+        raise OnefoldRuntimeError(
+            f"{step.name} of {step.scope or 'build()'}, at {step.line}, moves {value!r} from stage "
+            f"{step.stage} to ranks {sorted(there)}, which are of no later stage; there it can be "
+            "an output of build(), but no value that the graph keeps"
         )
     return made[value.number]
 

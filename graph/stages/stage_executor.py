@@ -61,7 +61,7 @@ class Pipeline(Executor):
         self.sums = list(zip(numbers, all_of(end.sums), strict=True))
         loose = staged.sums_by_part().get(None, [])
         self.loose_sums = list(zip(all_of(loose), loose, strict=True))
-        made = all_of(program.outputs)
+        made = all_of(staged.results())
         self.results = [list(zip(made, all_of(values), strict=True)) for values in end.results]
         changed = staged.assigns_after().get(None, ())
         self.assigns_before = [tuple(all_of(pair)) for pair in changed]

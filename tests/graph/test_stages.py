@@ -54,6 +54,7 @@ def cases(draw):
         boxed=draw(st.booleans()),
         frozen=draw(st.sampled_from([(), (0,), (len(meshes) - 1,)])),
         offloaded=draw(st.sampled_from([(), tuple(range(len(meshes)))])),
+        returned_on=draw(st.sampled_from([(), (0,), (1,)])),
     )
     return spec, draw(st.sampled_from(names)), draw(st.integers(1, 6))
 
@@ -91,7 +92,7 @@ def test_a_difference_is_seen(world):
 LAUNCHED = {
     2: [
         (pipelines.Spec(((0,), (1,)), (0, 0), dropout=0.3, state=True), "1f1b"),
-        (pipelines.Spec(((0,), (1,)), (0, 0), tied=True), "zb-h1"),
+        (pipelines.Spec(((0,), (1,)), (0, 0), tied=True, returned_on=(0,)), "zb-h1"),
         (pipelines.Spec(((0,), (1,)), (0, 0), dropout=0.3, offloaded=(0, 1)), "zb-h1"),
         (pipelines.Spec(((0,), (1,), (0,), (1,)), (0, 0, 0, 0), shortcut=True), "interleaved"),
         (pipelines.Spec(((0,), (1,), (0,), (1,)), (0, 0, 0, 0), tied=True), "looped-bfs"),
@@ -100,7 +101,7 @@ LAUNCHED = {
     4: [
         (replace(MIXED, shortcut=True, tied=True), "1f1b"),
         (pipelines.Spec(((0,), (1,), (2,), (3,)), (0, 0, 0, 0), shortcut=True), "zb-h2"),
-        (pipelines.Spec((((0, 1), (2, 3)),) * 2, (0, 1)), "interleaved"),
+        (pipelines.Spec((((0, 1), (2, 3)),) * 2, (0, 1), returned_on=(0,)), "interleaved"),
         (pipelines.Spec(((0, 1, 2), (3,)), (1, 0), boxed=False), "gpipe"),
     ],
 }
@@ -146,6 +147,18 @@ def test_a_graph_without_backward(world):
     graph = Evaluate()
     np.testing.assert_allclose(graph(x).numpy(), model(x).numpy(), rtol=1e-5, atol=1e-6)
     assert graph.schedule().splitlines()[1:] == ["0 F0 F1 ..", "1 .. F0 F1"]
+
+
+@pytest.mark.parametrize("ranks", [((0, 1),), ((0,), (1,)), ((2, 3), (0, 1))])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_outputs_on_the_first_rank(world, ranks, micro_batches):
+    """The loss of OneFlow's programs goes to rank 0, of whichever stages there are."""
+    spec = pipelines.Spec(ranks, (0,) * len(ranks), returned_on=(0,))
+    _, found = pipelines.run(spec, None, micro_batches)
+    _, wanted = pipelines.run(replace(spec, returned_on=()), None, micro_batches)
+    losses = [2 * wanted.pop(at) for at in (2, 0)]
+    assert not pipelines.differ([found.pop(at) for at in (2, 0)], losses)
+    assert not pipelines.differ(found, wanted)
 
 
 # With other settings.
@@ -354,6 +367,20 @@ def test_stages_that_go_backward(world):
         OnefoldRuntimeError,
         r"model\.b is on stage 0 but reads, at .*test_stages\.py:\d+ in forward, what .*stage 1",
     )
+
+
+def test_a_value_that_the_graph_keeps_on_an_earlier_stage(world):
+    model = Two()
+    view(model.a).set_stage(0, model.where[0])
+    view(model.b).set_stage(1, model.where[1])
+    model.register_buffer("seen", flow.zeros((), placement=model.where[0], sbp=B))
+
+    def build(m, x):
+        y = m(x)
+        m.seen.copy_(y.sum().to_global(m.seen.placement, B))
+        return y
+
+    fails(model, OnefoldRuntimeError, r"boxing of build\(\), at .*, moves .* stage 1.*\[0\]", build)
 
 
 def test_a_stage_that_build_never_reaches(world):
