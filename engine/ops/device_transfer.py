@@ -69,7 +69,7 @@ def _to_placement(x: Tensor, placement: Placement) -> Tensor:
 @register_function
 def to(
     self: Tensor,
-    *args: torch.dtype | DeviceLike | PlacedDevice | Tensor | None,
+    *args: torch.dtype | DeviceLike | PlacedDevice | Tensor | type[Tensor] | None,
     dtype: torch.dtype | None = None,
     device: DeviceLike | None = None,
     non_blocking: bool = False,
@@ -83,6 +83,7 @@ def to(
     device type of its placement, `x.to("cuda:1")` is an error. With the device of a global tensor,
     `x.to(y.device)`, x goes to that placement. `non_blocking` is torch's hint:
     copies are ordered with the ops here. A `memory_format` is that of the result's memory.
+    For a parameter, `to(flow.Tensor)` gives it as it is, as the blocks of OneFlow's graphs do.
     """
     if unknown:
         raise OnefoldTypeError(
@@ -99,6 +100,8 @@ def to(
             dtype, device = arg.dtype, arg.device
         elif isinstance(arg, (str, int, torch.device, PlacedDevice)):
             device = arg
+        elif arg is Tensor and type(self) is not Tensor:
+            continue
         elif isinstance(arg, type):
             raise OnefoldTypeError(
                 f"to() takes a dtype, a device or another tensor, but got the class "

@@ -234,6 +234,21 @@ def test_to_a_class_is_an_error_that_says_so(world):
     assert x.to("cpu", None, False, True) is not x and x.to("cpu", flow.float32) is x
 
 
+def test_a_parameter_of_a_graph_as_a_tensor(world):
+    class Identity(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = flow.nn.Linear(2, 2)
+
+        def build(self, x):
+            return flow.matmul(x, self.m.weight.to(flow.Tensor))
+
+    graph = Identity()
+    weight = graph.m.to(flow.nn.Module).weight
+    assert graph.m.weight.to(flow.Tensor) is weight
+    assert graph(flow.eye(2)).tolist() == weight.tolist()
+
+
 def test_the_type_of_all_tensors_is_the_default_one(world):
     x = flow.ones(2, dtype=flow.float64)
     assert x.type(flow.Tensor).type() == x.type(torch.Tensor).type() == "torch.FloatTensor"
