@@ -225,22 +225,28 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     raise OnefoldValueError(f"unsupported nonlinearity {nonlinearity!r}; allowed are {allowed}")
 
 
-def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
-    """(fan in, fan out) of a weight (out, in, *receptive field)."""
+_CHANNELS_LAST = ("NLC", "NHWC", "NDHWC")
+
+
+def fan_in_and_out(tensor: Tensor, data_format: str = "NCHW") -> tuple[int, int]:
+    """(fan in, fan out) of a weight (out, in, *receptive field).
+
+    With the data formats NLC, NHWC and NDHWC it is (out, *receptive field, in).
+    """
     if tensor.ndim < 2:
         raise OnefoldValueError(
             "fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, "
             f"but got {tuple(tensor.shape)}"
         )
-    field = math.prod(tensor.shape[2:])
-    return tensor.shape[1] * field, tensor.shape[0] * field
+    sizes = tensor.shape[1:-1] if data_format in _CHANNELS_LAST else tensor.shape[2:]
+    return math.prod(tensor.shape[1:]), tensor.shape[0] * math.prod(sizes)
 
 
 _calculate_fan_in_and_fan_out = fan_in_and_out  # torch's name, which programs use
 
 
-def _fan(tensor: Tensor, mode: str) -> int:
-    fan_in, fan_out = fan_in_and_out(tensor)
+def _fan(tensor: Tensor, mode: str, data_format: str = "NCHW") -> int:
+    fan_in, fan_out = fan_in_and_out(tensor, data_format)
     if mode not in ("fan_in", "fan_out"):
         raise OnefoldValueError(f"mode must be 'fan_in' or 'fan_out', but got {mode!r}")
     return fan_in if mode == "fan_in" else fan_out
@@ -260,11 +266,13 @@ def kaiming_uniform_(
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
+    *,
+    data_format: str = "NCHW",
 ) -> Tensor:
     """He et al. (2015): uniform with variance gain^2 / fan."""
     if _is_empty(tensor):
         return tensor
-    bound = math.sqrt(3.0 / _fan(tensor, mode)) * calculate_gain(nonlinearity, a)
+    bound = math.sqrt(3.0 / _fan(tensor, mode, data_format)) * calculate_gain(nonlinearity, a)
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -274,25 +282,38 @@ def kaiming_normal_(
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
+    *,
+    data_format: str = "NCHW",
 ) -> Tensor:
     """He et al. (2015): normal with variance gain^2 / fan."""
     if _is_empty(tensor):
         return tensor
-    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode, data_format))
     return normal_(tensor, 0.0, std, generator)
 
 
 def xavier_uniform_(
-    tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
+    tensor: Tensor,
+    gain: float = 1.0,
+    generator: Generator | None = None,
+    *,
+    data_format: str = "NCHW",
 ) -> Tensor:
     """Glorot and Bengio (2010): uniform with variance 2 gain^2 / (fan in + fan out)."""
-    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
+    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor, data_format)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+def xavier_normal_(
+    tensor: Tensor,
+    gain: float = 1.0,
+    generator: Generator | None = None,
+    *,
+    data_format: str = "NCHW",
+) -> Tensor:
     """Glorot and Bengio (2010): normal with variance 2 gain^2 / (fan in + fan out)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))), generator)
+    fans = sum(fan_in_and_out(tensor, data_format))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / fans), generator)
 
 
 _calculate_correct_fan = _fan  # torch's name

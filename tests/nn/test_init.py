@@ -146,6 +146,19 @@ def test_gains_and_fans(world):
     assert init.default_bound(0) == 0.0 and init.default_bound(4) == 0.5
 
 
+@pytest.mark.parametrize("name", [name for name in RANDOM if name[0] in "kx"])
+def test_the_data_format_says_where_the_channels_are(name, world):
+    """OneFlow's argument: the fans are those of the same weight with its channels in dim 1."""
+    drawn = []
+    for shape, options in (((4, 8, 2, 3), {}), ((4, 2, 3, 8), {"data_format": "NHWC"})):
+        x = flow.empty(shape)
+        flow.manual_seed(0)
+        RANDOM[name](x, **options)
+        drawn.append(x.numpy().ravel())
+    np.testing.assert_array_equal(*drawn)
+    assert init.fan_in_and_out(flow.empty(4, 2, 3, 8), "NHWC") == (48, 24)
+
+
 @pytest.mark.parametrize("name", ["kaiming_uniform_", "kaiming_normal_"])
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)])
 def test_nothing_to_draw(name, shape, world):
