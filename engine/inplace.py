@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any
 
 import torch
+from numpy import ndarray
 
 from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from ..kernels.formatted import in_format_of
@@ -25,7 +26,7 @@ from .names import names, register_function
 from .op import Gradients, Needs
 from .own_memory import write_everywhere, write_item, write_result
 from .own_shards import is_sole_owner, own_tuple
-from .sbp import without_partial
+from .sbp import broadcast, without_partial
 from .tensor import Shards, Tensor, from_shards, tensor_ops
 from .view_memory import forget_output
 from .view_writes import check_change, set_value, write
@@ -263,12 +264,25 @@ def _changed(
     return None if result is old else result
 
 
+def _of_array(value: ndarray, like: Tensor) -> Tensor:
+    """The logical value in an array, where another tensor is."""
+    if like.is_local:
+        made: Tensor = tensor_ops.tensor(value, device=like.device)
+        return made
+    where = like.placement
+    made = tensor_ops.tensor(value, placement=where, sbp=(broadcast,) * where.ndim)
+    return made
+
+
 @register_function
-def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+def copy_(self: Tensor, other: Tensor | ndarray, non_blocking: bool = False) -> Tensor:
     """Take the value of `other`, which may have another dtype, placement and sbp.
 
-    `non_blocking` is torch's hint: copies are ordered with the ops here.
+    An array is the logical value. `non_blocking` is torch's hint: copies are ordered with the ops
+    here.
     """
+    if isinstance(other, ndarray):
+        other = _of_array(other, self)
     if not isinstance(other, Tensor):
         raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(other).__name__}")
     check_change(self, "copy_")

@@ -277,6 +277,17 @@ def test_copy_crosses_placements(source, target, world):
     assert value_of(x).tolist() == DATA
 
 
+@pytest.mark.parametrize("sbp", [None, "(S0)", "(S1)", "(B)", "(P)"])
+def test_copy_of_an_array(sbp, world):
+    """OneFlow's: an array is the logical value, of any dtype and strides."""
+    x = make(DATA, sbp).float()
+    meta, value = x.meta, np.arange(9).reshape(3, 3).T
+    assert x.copy_(value) is x and x.meta is meta
+    assert value_of(x).tolist() == value.tolist()
+    x[1].copy_(np.float64([5, 6, 7]))
+    assert value_of(x).tolist() == [[0, 3, 6], [5, 6, 7], [2, 5, 8]]
+
+
 def test_copy_broadcasts_and_casts_and_differentiates(world):
     x = flow.zeros(2, 3)
     row = flow.tensor([1, 2, 3])
