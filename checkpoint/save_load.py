@@ -52,6 +52,7 @@ _Moves = Mapping[str, str] | Callable[[torch.UntypedStorage, str], torch.Untyped
 Where = str | int | torch.device | Placement | _Moves | None
 
 _DESCRIPTION, _CHECKSUM = "onefold", "onefold.crc32"
+_IN_FOLDER = "onefold.state"  # the file, where a folder is given
 FORMATS = ("safetensors", "torch")
 
 
@@ -84,7 +85,8 @@ def save(
     CheckpointError on every process where the file cannot be written. Whole training states of
     many ranks are saved without gathering by `checkpoint.save`.
 
-    `f` is torch's name of `path_or_buffer`. `save_as_external_data` and torch's arguments of
+    For a folder that is there, the file is `onefold.state` in it, and `load` finds it by the
+    folder. `f` is torch's name of `path_or_buffer`. `save_as_external_data` and torch's arguments of
     pickles have no effect.
 
     >>> import onefold as flow
@@ -125,6 +127,11 @@ def _file_of(function: str, path: File | None, f: File | None) -> File:
     if (path is None) == (f is None):
         raise OnefoldTypeError(f"{function}: pass one path or file, but got {path!r} and f={f!r}")
     return path if path is not None else cast(File, f)
+
+
+def _in_folder(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The path, or if it is a folder, that of the file in it."""
+    return Path(path) / _IN_FOLDER if Path(path).is_dir() else path
 
 
 def _check_no_state(obj: object) -> None:
@@ -203,8 +210,7 @@ def _destination(file: File) -> Iterator[BinaryIO]:
     if not isinstance(file, (str, os.PathLike)):
         yield file
         return
-    path = Path(file)
-    with replacing(path) as target:
+    with replacing(Path(_in_folder(file))) as target:
         yield target
 
 
@@ -358,16 +364,18 @@ def _read(path: File, torch_too: bool) -> tuple[Json, dict[str, torch.Tensor]]:
     if isinstance(path, (str, os.PathLike)):
         if not Path(path).exists():
             raise MissingFileError(f"load: there is no file {os.fspath(path)!r}")
-        if Path(path).is_dir():
+        found = Path(_in_folder(path))
+        if not found.exists():
             raise CheckpointError(
-                f"load: {os.fspath(path)!r} is a folder; checkpoint.load reads those of "
-                "checkpoint.save, checkpoint.load_weights those of Hugging Face"
+                f"load: {os.fspath(path)!r} is a folder without a file of flow.save; "
+                "checkpoint.load reads those of checkpoint.save, checkpoint.load_weights those of "
+                "Hugging Face"
             )
-        with opened(Path(path)) as file:
+        with opened(found) as file:
             magic = os.read(file, 2)
             if not _is_torch(magic):
-                return _from_safetensors(file, Path(path))
-        return _from_torch(os.fspath(path), torch_too)
+                return _from_safetensors(file, found)
+        return _from_torch(os.fspath(found), torch_too)
     start = 0
     path.seek(start)
     data = path.read()

@@ -382,3 +382,15 @@ def test_programs_that_look_for_a_file_find_that_it_is_not_there(world, tmp_path
         flow.load(tmp_path / "none.pt")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         flow.checkpoint.load_weights(flow.nn.Linear(2, 2), tmp_path / "none.safetensors")
+
+
+def test_a_folder_in_place_of_a_file(world, tmp_path):
+    """OneFlow's programs save into folders, which they make first."""
+    with pytest.raises(CheckpointError, match="is a folder without a file of flow.save"):
+        flow.load(tmp_path)
+    for format, value in (("safetensors", 1.0), ("torch", 2.0)):
+        flow.save({"w": flow.full((2,), value)}, tmp_path, format=format)
+        assert flow.load(tmp_path)["w"].tolist() == [value, value]
+        assert [file.name for file in tmp_path.iterdir()] == ["onefold.state"]
+    flow.save({"w": flow.ones(2)}, tmp_path / "x", save_as_external_data=True)
+    assert flow.load(tmp_path / "x")["w"].tolist() == [1, 1]
