@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -92,7 +93,7 @@ def all_gather_into_tensor(
     """Write the ranks' tensors, which are alike, one after the other into `output_tensor`.
 
     Its shape is the input's with the first dim times the number of ranks, or with that number in
-    front.
+    front, or another of as many elements, in which they are in the same order.
     """
     team = _team(ranks)
     _agree(
@@ -198,7 +199,7 @@ def reduce_scatter_tensor(
     """Sum the ranks' inputs and write the i-th of equal parts into rank i's `output_tensor`.
 
     The shape of the input is the output's with the first dim times the number of ranks, or with
-    that number in front.
+    that number in front, or another of as many elements, in the same order.
     """
     _alone_or_launched("reduce_scatter_tensor")
     team = _team(ranks)
@@ -428,10 +429,11 @@ def _joined(whole: Tensor, part: Tensor, name: str, team: _Team) -> tuple[_Form,
     (shape, dtype), (size, kind) = _form(whole), _form(part)
     count = len(team.ranks)
     allowed = [(count, *size), *([(size[0] * count, *size[1:])] if size else [])]
-    if shape not in allowed or dtype != kind:
+    if math.prod(shape) != count * math.prod(size) or dtype != kind:
         raise ShapeError(
             f"{name}_tensor is {_text((shape, dtype))}, but for {count} ranks and parts "
-            f"{_text((size, kind))} it must have shape {' or '.join(map(str, allowed))}"
+            f"{_text((size, kind))} it must have shape {' or '.join(map(str, allowed))}, or "
+            "another of as many elements"
         )
     return _form(whole), _form(part)
 

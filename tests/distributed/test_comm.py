@@ -214,6 +214,7 @@ def test_one_process_is_every_rank():
         comm.all_to_all([out], [x * 2])
         comm.reduce_scatter(out, [out])
         comm.reduce_scatter_tensor(out, out.reshape(1, 2))
+        comm.reduce_scatter_tensor(out, out.reshape(2, 1))
         comm.barrier()
         assert (x.tolist(), out.tolist()) == ([1, 1], [2, 2])
         with pytest.raises(RuntimeError, match="this process itself"):
@@ -226,9 +227,10 @@ def test_one_process_is_every_rank():
         comm.gather(x, outs)
         comm.broadcast(x, 2)
         assert [y.tolist() for y in outs] == [[3, 3]] * 3
-        joined = flow.zeros(6)
+        joined, odd = flow.zeros(6), flow.zeros(2, 1, 3)
+        comm.all_gather_into_tensor(odd, x)
         comm.all_gather_into_tensor(joined, x)
         comm.all_gather(outs, x)
-        assert joined.tolist() == [3] * 6
+        assert joined.tolist() == odd.flatten().tolist() == [3] * 6
         with pytest.raises(RuntimeError, match="differs from rank to rank"):
             comm.scatter(x, outs)
