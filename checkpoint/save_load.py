@@ -86,8 +86,8 @@ def save(
     many ranks are saved without gathering by `checkpoint.save`.
 
     For a folder that is there, the file is `onefold.state` in it, and `load` finds it by the
-    folder. `f` is torch's name of `path_or_buffer`. `save_as_external_data` and torch's arguments of
-    pickles have no effect.
+    folder. `f` is torch's name of `path_or_buffer`. `save_as_external_data` and torch's arguments
+    of pickles have no effect.
 
     >>> import onefold as flow
     >>> from io import BytesIO

@@ -266,11 +266,10 @@ def _changed(
 
 def _of_array(value: ndarray, like: Tensor) -> Tensor:
     """The logical value in an array, where another tensor is."""
-    if like.is_local:
-        made: Tensor = tensor_ops.tensor(value, device=like.device)
-        return made
-    where = like.placement
-    made = tensor_ops.tensor(value, placement=where, sbp=(broadcast,) * where.ndim)
+    where: Layout = {"device": like.device} if like.is_local else {"placement": like.placement}
+    if like.is_global:
+        where["sbp"] = (broadcast,) * like.placement.ndim
+    made: Tensor = tensor_ops.tensor(value, **where)
     return made
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from ..distributed.collectives import gather_objects
+from ..distributed.world import world
 from ..engine import convert
 from ..engine.global_mode import current_global_mode, global_mode
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, SbpLike
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, tensor_ops
 from ..errors import warn
 from ..nn.module import Module
 
@@ -31,7 +33,8 @@ def to_global(
 
     `input` is a tensor, lists, tuples and dicts of them (a state dict, for instance), or a module,
     which is converted in place. `sbp` may be a function of (input, tensor). Other values stay, with
-    a warning unless `warn_on_non_tensor_leaf` is False.
+    a warning unless `warn_on_non_tensor_leaf` is False. Of local tensors, those of the ranks of
+    `placement` count: other ranks get what its first rank has, and may pass None.
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -40,6 +43,8 @@ def to_global(
     """
     if isinstance(input, Module):
         return input.to_global(placement, sbp)
+    if placement is not None and kwargs.get("check_meta", True):
+        input = _as_on_members(input, placement)
 
     def convert_one(x: Tensor) -> Tensor:
         # An Sbp is callable as well.
@@ -47,6 +52,23 @@ def to_global(
         return convert.to_global(x, placement, given, **kwargs)
 
     return _mapped(input, convert_one, "to_global" if warn_on_non_tensor_leaf else "")
+
+
+def _as_on_members(tree: Any, placement: Placement) -> Any:
+    """The tree; on processes outside the placement that of its first rank, with empty tensors."""
+    here = world()
+    leaves = tree_leaves(tree)
+    is_global = any(isinstance(x, Tensor) and x.is_global for x in leaves)
+    if not here.launched or is_global or placement.num_ranks == here.size:
+        return tree
+    is_tensor = tree_map(lambda x: isinstance(x, Tensor), tree)
+    rest = tree_map(lambda x: None if isinstance(x, Tensor) else x, tree)
+    first = placement.flat_ranks[0]
+    mine = (is_tensor, rest) if here.rank == first else None
+    found = gather_objects(mine, tuple(range(here.size)))[first]
+    if here.rank in placement.position:
+        return tree
+    return tree_map(lambda at, value: tensor_ops.empty(0) if at else value, *found)
 
 
 def to_local(input: Any, *, copy: bool = False) -> Any:

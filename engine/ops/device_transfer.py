@@ -92,7 +92,7 @@ def to(
     flags = [arg for arg in args if isinstance(arg, bool)]  # non_blocking, copy
     copy = flags[1] if len(flags) > 1 else copy
     for arg in args:
-        if arg is None or isinstance(arg, bool):
+        if arg is None or isinstance(arg, bool) or (arg is Tensor and type(self) is not Tensor):
             continue
         if isinstance(arg, torch.dtype):
             dtype = arg
@@ -100,8 +100,6 @@ def to(
             dtype, device = arg.dtype, arg.device
         elif isinstance(arg, (str, int, torch.device, PlacedDevice)):
             device = arg
-        elif arg is Tensor and type(self) is not Tensor:
-            continue
         elif isinstance(arg, type):
             raise OnefoldTypeError(
                 f"to() takes a dtype, a device or another tensor, but got the class "
