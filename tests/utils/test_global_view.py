@@ -42,6 +42,21 @@ def test_other_leaves_are_told(p):
     assert global_view.to_global([3], p, B, warn_on_non_tensor_leaf=False) == [3]
 
 
+def _read_by_one():
+    rank, where = flow.env.get_rank(), flow.placement("cpu", [1])
+    tree = {"x": [flow.ones(2, dtype=flow.float64), None], "step": 3} if rank == 1 else None
+    sbp = lambda all, x: B if x is all["x"][0] else S0  # noqa: E731
+    there = global_view.to_global(tree, where, sbp, warn_on_non_tensor_leaf=False)
+    everywhere = there["x"][0].to_global(flow.placement("cpu", [0, 1]), B).to_local()
+    alone = global_view.to_global(flow.ones(2) if rank == 1 else None, where, B)
+    return everywhere.dtype is flow.float64, everywhere.tolist(), there["step"], alone.shape == (2,)
+
+
+def test_other_ranks_take_what_the_placements_first_rank_has():
+    """As in OneFlow, where one rank reads a file and all make its tensors global."""
+    assert run_ranks(2, _read_by_one) == [(True, [1, 1], 3, True)] * 2
+
+
 def local_program():
     """A program for local tensors, with devices."""
     device = torch.device("cpu")
