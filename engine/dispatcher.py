@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, get_type_hints
 from weakref import ref
 
 from . import boxing, interpreter
@@ -63,13 +63,14 @@ def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
 
 
 def binary(
-    op: Takes[P], second: str = "other", out: bool = False
+    op: Takes[P], second: str = "other", out: bool = False, options: tuple[str, ...] = ()
 ) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The function that runs an op of two tensors and hashable attributes.
 
-    `second` is the name of the second tensor, by which it may be passed.
+    `second` is the name of the second tensor, by which it may be passed. `options` are the names of
+    arguments in addition: a call with one of them is one of `op.with_options`, with `out` before.
     """
-    return _define(op, ("input", second), out=out)
+    return _define(op, ("input", second), out=out, options=options)
 
 
 def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:
@@ -135,7 +136,7 @@ arity: dict[Function, int] = {}
 PACKED = 0
 
 
-def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
+def _define(op: Takes[...], params: tuple[str, ...], **how: Any) -> Function:
     assert isinstance(op, Op)
     is_boxing = type(op).boxing is not Op.boxing
     # The text of an entry names the kept outputs up to the last one.
@@ -162,6 +163,9 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
     if form.out:
         call.__annotations__["out"] = Tensor | None
+    if form.options:
+        types = get_type_hints(op.with_options)  # type: ignore[attr-defined]
+        call.__annotations__.update((name, types[name]) for name in form.options)
     arity[call] = len(params)
     checks_own_arguments(call)
     if not is_boxing:  # which has no rule

@@ -35,11 +35,13 @@ class Form:
     boxing: bool = False  # it has no kernel, and its plan knows whether the output aliases
     only_first: bool = False  # whether only the first output is returned
     out: bool = False  # whether it takes `out=`, as functions that users call do
+    options: tuple[str, ...] = ()  # arguments by keyword, which `op.with_options` takes
 
 
 _TEMPLATE = """\
 def define(op, plans):
     def call({parameters}):
+        {to_options}
         {to_out}
         if get_current() is not None:
             return get_current().run(call, op, {all})
@@ -74,6 +76,9 @@ def define(op, plans):
 _TO_OUT = """\
 if out is not None:
     return names.give_to(out, call({arguments}))"""
+_TO_OPTIONS = """\
+if {asked}:
+    return op.with_options({arguments}, out, {options})"""
 _RUN = "{made} = plan.run({shards})"
 _RUN_AND_EXPLAIN = """\
 try:
@@ -176,8 +181,9 @@ def first_source(form: Form) -> str:
     """
     texts = _named(form) if form.params else _packed(form)
     parameters, passed = texts["arguments"], texts["arguments"]
-    if form.out:
-        parameters, passed = parameters + ", *, out=None", passed + ", out=out"
+    parameters += _keywords(form)
+    for name in ("out",) * form.out + form.options:
+        passed += f", {name}={name}"
     return _FIRST_CALL.format(parameters=parameters, passed=passed)
 
 
@@ -200,9 +206,12 @@ def source(form: Form) -> str:
     if form.makes_views:
         for name in ("outputs", "decomposed"):
             texts[name] = f"link_all({texts[name]}, base, plan.steps)"
-    texts["parameters"] = texts["arguments"] + ", *, out=None" * form.out
+    texts["parameters"] = texts["arguments"] + _keywords(form)
+    texts["asked"] = " or ".join([f"{each} is not None" for each in form.options])
+    texts["options"] = ", ".join(form.options)
     many = form.several or not form.params
     parts = {
+        "to_options": _TO_OPTIONS if form.options else "",
         "to_out": _TO_OUT if form.out else "",
         "make": "" if form.several else "y = new(Tensor)",
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
@@ -213,9 +222,24 @@ def source(form: Form) -> str:
         "base": f"base = {texts['first']}" if form.makes_views else "",
     }
     text = _TEMPLATE
-    for name in ("to_out", "base", "make", "run", "run_once", "give", "record", "share"):
+    for name in (
+        "to_options",
+        "to_out",
+        "base",
+        "make",
+        "run",
+        "run_once",
+        "give",
+        "record",
+        "share",
+    ):
         text = _with_block(text, name, parts[name])
     return text.format(**texts)
+
+
+def _keywords(form: Form) -> str:
+    """The parameters that are passed by keyword."""
+    return ", *, out=None" * form.out + "".join([f", {each}=None" for each in form.options])
 
 
 def _record(form: Form) -> str:

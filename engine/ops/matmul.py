@@ -95,6 +95,22 @@ class Product(MatrixOp):
         self.kernel = kernel or reference
         self.form = form
 
+    @staticmethod
+    def with_options(
+        a: Tensor,
+        b: Tensor,
+        out: Tensor | None,
+        transpose_a: bool | None,
+        transpose_b: bool | None,
+        alpha: NumberLike | None,
+    ) -> Tensor:
+        """The product with OneFlow's options."""
+        if transpose_a and transpose_b:
+            a = a.transpose(-1, -2)
+        product = product_nt if transpose_b else product_tn if transpose_a else matmul
+        y = product(a, b) if alpha is None or alpha == 1 else mul(product(a, b), alpha)
+        return y if out is None else give_to(out, y)
+
     def deduce(self, a: Meta, b: Meta) -> Meta | None:
         if not alike(a, b) or _NDIMS.get(self.name) not in (None, (a.ndim, b.ndim)):
             return None
@@ -338,8 +354,15 @@ mm_nt = register_name("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.
 mm_tn = register_name("mm_tn", binary(Product(kernels.mm_tn, "tn")))
 matmul = register_as(
     "matmul",
-    binary(Product(kernels.matmul, kernel=torch.matmul), out=True),
+    binary(
+        Product(kernels.matmul, kernel=torch.matmul),
+        out=True,
+        options=("transpose_a", "transpose_b", "alpha"),
+    ),
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them.
+
+    As in OneFlow, `transpose_a` and `transpose_b` swap the last dims of one of them first, and the
+    product is multiplied by `alpha`.
 
     Rows, columns and batch dims may be split; a split contracted dim gives partial sums. Raises
     an error when the contracted dims differ.

@@ -33,6 +33,7 @@ FORMS = [
     Form(("x",), saves=(), saves_output=True, aliases=True, makes_views=True),
     Form(("x",), boxing=True),
     Form(("a", "b"), saves=(1,)),
+    Form(("a", "b"), attributes=0, out=True, options=("flag", "number")),
     Form(("x", "weight?", "bias?"), saves=(0, 1), several=True, only_first=True),
     Form(("number#", "x"), attributes=False),
     Form(()),

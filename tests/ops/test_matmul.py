@@ -3,12 +3,14 @@
 import pytest
 import torch
 
+from onefold.engine.grad_mode import no_grad
 from onefold.engine.names import names
 from onefold.engine.ops.einsum import parse
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, parse as sbps, short, split
 from onefold.errors import OnefoldRuntimeError, ShapeError
 from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 TWO = Placement("cpu", [0, 1])
 
@@ -48,6 +50,38 @@ def test_attention_scores_keep_batch_and_heads_split():
     q = make_global(torch.randn(4, 2, 3, 5), mesh, layout)
     assert names.einsum("bhid,bhjd->bhij", q, q).sbp == layout
     assert names.matmul(q, names.transpose(q, 2, 3)).sbp == layout
+
+
+@pytest.mark.parametrize("alpha", [None, 0.5])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("sbp", [None, "(S0)", "(S1)", "(B)", "(P)"])
+def test_matmul_of_oneflow(sbp, batch, transpose_a, transpose_b, alpha):
+    """OneFlow's options swap the last dims and scale the product."""
+    options = {"transpose_a": transpose_a, "transpose_b": transpose_b, "alpha": alpha}
+    values = [
+        torch.randn(*batch, *((4, 3) if transpose_a else (3, 4)), dtype=torch.float64),
+        torch.randn(*batch, *((5, 4) if transpose_b else (4, 5)), dtype=torch.float64),
+    ]
+    tensors = [
+        make_local(value) if sbp is None else make_global(value, TWO, sbps(sbp)) for value in values
+    ]
+    for leaf in (*values, *tensors):
+        leaf.requires_grad_()
+    turned = zip(values, (transpose_a, transpose_b), strict=True)
+    a, b = (value.mT if turns else value for value, turns in turned)
+    wanted, found = (alpha or 1) * (a @ b), names.matmul(*tensors, **options)
+    torch.testing.assert_close(value_of(found.detach()), wanted.detach())
+    wanted.square().sum().backward()
+    names.sum(names.mul(found, found)).backward()
+    for tensor, value in zip(tensors, values, strict=True):
+        torch.testing.assert_close(value_of(tensor.grad), value.grad)
+    out = make_local(torch.empty_like(wanted))
+    if sbp is None:
+        with no_grad():
+            assert names.matmul(*tensors, out=out, **options) is out
+        torch.testing.assert_close(value_of(out), wanted.detach())
 
 
 @pytest.mark.parametrize(
