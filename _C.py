@@ -1,5 +1,6 @@
 """The functions of OneFlow's `flow._C` that programs call, with its arguments.
 
+A function that is not here is the public one of the same name, whose arguments are OneFlow's.
 "Fused" names are kept for such programs: here they are written with the public ops, which graphs
 fuse. New programs use the public ops.
 """
@@ -8,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import Any
 
+from .compat.functional_forms import FORMS
+from .compat.functional_losses import LOSSES
 from .compat.rotary_layouts import fused_apply_rotary_emb
+from .engine.argument_errors import public_functions, with_argument_errors
 from .engine.generator import Generator, default_generator
+from .engine.names import find_name
 from .engine.ops.data_movement import wrap
 from .engine.tensor import Tensor, tensor_ops
 from .errors import OnefoldValueError, ShapeError
@@ -93,7 +99,15 @@ def fused_matmul_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def fused_mlp(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: bool
 ) -> Tensor:
-    """Linear layers with relu after each, but for the last if `skip_final_activation`."""
+    """Linear layers with relu after each, but for the last if `skip_final_activation`.
+
+    Raises OnefoldValueError unless there is a bias for each weight, and a weight.
+    """
+    if len(weights) != len(biases) or not weights:
+        raise OnefoldValueError(
+            f"fused_mlp needs as many biases as weights, and at least one, but got {len(weights)} "
+            f"weights and {len(biases)} biases"
+        )
     for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), 1):
         x = F.linear(x, weight, bias)
         if number < len(weights) or not skip_final_activation:
@@ -333,3 +347,16 @@ def _jit_setting(value: bool) -> bool:
 _jit_set_profiling_executor = _jit_set_profiling_mode = _jit_setting
 _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_setting
 _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_setting
+
+
+globals().update(public_functions(__name__, FORMS | LOSSES))
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    found = None if name.startswith("_") else find_name(name) or getattr(F, name, None)
+    if found is None:
+        raise AttributeError(
+            f"flow._C has no function {name!r}; see flow and flow.nn.functional for public ones"
+        )
+    globals()[name] = made = with_argument_errors(found)
+    return made
