@@ -32,6 +32,7 @@ from .convolution import (
 )
 from .cross_map_lrn import CrossMapLRN2d as CrossMapLRN2d
 from .data_parallel import DataParallel as DataParallel
+from .fused_mlp import FusedMLP as FusedMLP
 from .graph import Graph as Graph
 from .lazy_layers import (
     LazyBatchNorm1d as LazyBatchNorm1d,

@@ -53,6 +53,7 @@ MODULES = {
     "Flatten": ((1,), (IMAGE,)),
     "Fold": (((4, 4), (2, 2), 1, 0, 2), (torch.ones(2, 8, 4),)),
     "FusedBatchNorm2d": ((4,), (IMAGE,)),
+    "FusedMLP": ((4, [3], 2), (ROWS,)),
     "Hardsigmoid": ((), (ROWS,)),
     "Identity": ((), (ROWS,)),
     "LazyLinear": ((3,), (ROWS,)),

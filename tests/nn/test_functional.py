@@ -302,6 +302,28 @@ def test_fused_batch_norm(planes, layout, world):
 
 
 @layouts
+@pytest.mark.parametrize("skips", [False, True])
+def test_fused_mlp(skips, layout, world):
+    x = torch.randn(4, 6)
+    given = put(x, LAYOUTS[layout])
+    where = {}
+    if given.is_global:
+        where = {"placement": given.placement, "sbp": (flow.sbp.broadcast,) * given.placement.ndim}
+    layer = flow.nn.FusedMLP(6, (8, 5), 3, [0.5, 0.25], 0.1, skips, **where)
+    assert [*layer.state_dict()] == [f"{name}_{i}" for i in range(3) for name in ("weight", "bias")]
+    assert [p.shape for p in layer.weights()] == [(8, 6), (5, 8), (3, 5)]
+    assert all(p.abs().max().item() <= 1 / 5**0.5 for p in (*layer.weights(), *layer.biases()))
+    assert (layer(given) == 0).sum().item() > 0 or skips  # dropped
+    wanted = x
+    for i in range(3):
+        wanted = T.linear(wanted, value_of(layer.weight(i)), value_of(layer.bias(i)))
+        wanted = wanted if i == 2 and skips else wanted.relu()
+    same(layer.eval()(given), wanted)
+    with pytest.raises(OnefoldValueError, match="each of 2 hidden layers, but got 1"):
+        flow.nn.FusedMLP(6, (8, 5), 3, [0.5])
+
+
+@layouts
 def test_combined_margin_loss(layout, world):
     x = torch.rand(5, 4, dtype=torch.float64) * 1.8 - 0.9
     label = torch.tensor([0, 3, 1, 1, 2])
