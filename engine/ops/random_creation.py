@@ -15,11 +15,12 @@ from ...kernels.select import pick
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
 from ..dispatch_plan import cleared_with_plans
 from ..generator import Generator, default_generator
-from ..meta import Box, Meta
-from ..names import register_function
+from ..meta import Box, Meta, Shape
+from ..names import names, register_function
 from ..op import Kernel, around
 from ..out_tensors import give_to, made_for
 from ..tensor import Tensor, from_shards
+from ..views import unlink
 from .creation import Size, make, plain_meta, read_size
 
 
@@ -41,6 +42,8 @@ def random_source(
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
     shape = tuple(shape)
+    if dtype.is_complex and fill in (random_kernels.uniform, random_kernels.normal):
+        return _complex_source(what, shape, fill, source, dtype, placed, options)
     plain = plain_meta(shape, dtype, layout)
     if plain is not None and not options:
         return _drawn(source, _local_draw(fill, plain))
@@ -62,6 +65,28 @@ def random_source(
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise
+
+
+def _complex_source(
+    what: str,
+    shape: Shape,
+    fill: Callable[..., torch.Tensor],
+    generator: Generator,
+    dtype: torch.dtype,
+    layout: Layout,
+    options: dict[str, object],
+) -> Tensor:
+    """A random complex tensor, of real and imaginary parts that are drawn together.
+
+    As in torch, each has the given mean, and half of the variance of normal numbers.
+    """
+    requires_grad = layout.pop("requires_grad", False)
+    if fill is random_kernels.normal:
+        options["std"] = cast("float", options.get("std", 1.0)) * 0.5**0.5
+    drawn: TypedLayout = {**layout, "dtype": dtype.to_real()}
+    parts = random_source(what, (*shape, 2), fill, generator, drawn, **options)
+    made = unlink(names.view_as_complex(parts))
+    return made.requires_grad_() if requires_grad else made
 
 
 class LocalDraw(NamedTuple):

@@ -174,6 +174,8 @@ RANDOM = {
     "randn half": partial(flow.randn, 6, 5, dtype=flow.float16),
     "randn empty": partial(flow.randn, 0, 5),
     "normal": partial(flow.normal, 3.0, 0.5, (6, 5)),
+    "rand complex": partial(flow.rand, 6, 5, dtype=torch.complex64),
+    "normal complex": partial(flow.normal, 3.0, 0.5, (6, 5), dtype=torch.complex128),
     "randint": partial(flow.randint, -4, 9, (6, 5)),
     "randint high": partial(flow.randint, 9, (6, 5)),
     "randperm": partial(flow.randperm, 17),
@@ -206,6 +208,28 @@ def test_random_numbers_have_their_distribution(world):
     integers = flow.randint(3, 8, (5000,)).numpy()
     assert set(integers.tolist()) == {3, 4, 5, 6, 7}
     assert sorted(flow.randperm(100).tolist()) == list(range(100))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers_have_torchs_distribution(dtype, world):
+    makes = [
+        lambda lib: lib.rand(40000, dtype=dtype),
+        lambda lib: lib.randn(40000, dtype=dtype, requires_grad=True).detach(),
+        lambda lib: lib.randn_like(lib.ones(40000, dtype=dtype)),
+        lambda lib: lib.empty(40000, dtype=dtype).normal_(3.0, 2.0),
+        lambda lib: lib.empty(40000, dtype=dtype).uniform_(-1.0, 3.0),
+        lambda lib: lib.nn.init.xavier_uniform_(lib.empty(200, 200, dtype=dtype)),
+    ]
+    torch.manual_seed(0)
+    flow.manual_seed(0)
+    for make in makes:
+        ours, theirs = make(flow), make(torch)
+        assert ours.dtype == theirs.dtype and ours.is_leaf
+        for part in (np.real, np.imag):
+            mine, other = part(ours.numpy()), part(theirs.numpy())
+            assert abs(mine.mean() - other.mean()) < 0.03
+            assert abs(mine.std() / other.std() - 1) < 0.03
+        assert abs(np.corrcoef(ours.numpy().real.ravel(), ours.numpy().imag.ravel())[0, 1]) < 0.03
 
 
 def test_each_call_draws_new_numbers(world):
