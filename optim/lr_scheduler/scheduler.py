@@ -59,6 +59,7 @@ class Scheduler:
         self.optimizer = optimizer
         self.verbose = verbose
         self.last_step = 0
+        self._step_count = 0  # of calls of step(), one more than the steps; which subclasses read
         self._last_lr: list[float] = []
         self._groups = len(optimizer.param_groups)
         # Of rates that are tensors, by the indices of groups: the tensor, its version, the rate
@@ -122,7 +123,8 @@ class Scheduler:
     def _setting(self, rates: Mapping[int, float], **values: object) -> list[Change]:
         """The changes that set rates, by the indices of their groups, and attributes."""
         groups = self.optimizer.param_groups
-        changes: list[Change] = [partial(self.__dict__.update, values)]
+        count = self._step_count + 1
+        changes: list[Change] = [partial(self.__dict__.update, values, _step_count=count)]
         for index, rate in rates.items():
             lr = groups[index]["lr"]
             if isinstance(lr, Tensor):
@@ -304,13 +306,14 @@ class LRScheduler(Scheduler):
 
     def _asked(self, step: int, closed: bool) -> list[float]:
         """The rates that a subclass computes for a step by torch's methods."""
-        before = self.last_step, self._get_lr_called_within_step
-        self.last_step, self._get_lr_called_within_step = step, True
+        before = self.last_step, self._step_count, self._get_lr_called_within_step
+        self.last_step, self._step_count = step, self._step_count + 1
+        self._get_lr_called_within_step = True
         try:
             form = getattr(self, "_get_closed_form_lr", None) if closed else None
             found = (form or self.get_lr)()
         finally:
-            self.last_step, self._get_lr_called_within_step = before
+            self.last_step, self._step_count, self._get_lr_called_within_step = before
         rates = list(found) if isinstance(found, Iterable) else None
         if rates is None or len(rates) != self._groups:
             raise OnefoldTypeError(
