@@ -71,7 +71,7 @@ class RNNBase(Module):
         self.proj_size = proj_size
         rows = GATES[mode.lower()] * hidden_size
         wide = self._output_size * self._directions
-        self._names: list[list[str]] = []
+        self._all_weights: list[list[str]] = []
         for layer in range(num_layers):
             for suffix in ("", "_reverse")[: self._directions]:
                 columns = input_size if layer == 0 else wide
@@ -88,7 +88,7 @@ class RNNBase(Module):
                 names = {f"{name}_l{layer}{suffix}": each for name, each in (made | last).items()}
                 for name, each in names.items():
                     self.register_parameter(name, Parameter(each))
-                self._names.append(list(names))
+                self._all_weights.append(list(names))
         self.reset_parameters()
 
     @property
@@ -103,7 +103,7 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters of each layer and direction."""
-        return [[getattr(self, name) for name in names] for names in self._names]
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def flatten_parameters(self) -> None:
         """Accepted and ignored: the memory of parameters is laid out by their placement."""
@@ -119,7 +119,7 @@ class RNNBase(Module):
 
         In mixed precision both are cast to one dtype.
         """
-        dtype = getattr(self, self._names[0][0]).dtype
+        dtype = getattr(self, self._all_weights[0][0]).dtype
         current = interpreter.get_current()
         mixed = current is not None and current.dtype_of_products(input.meta.device_type)
         if input.dtype != dtype and not mixed:

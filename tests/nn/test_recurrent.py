@@ -398,6 +398,7 @@ def test_all_weights_and_flatten_parameters(world):
     shapes = [[w.shape for w in weights] for weights in ours.all_weights]
     assert shapes == [[w.shape for w in weights] for weights in theirs.all_weights]
     assert ours.all_weights[1][0] is ours.weight_ih_l0_reverse
+    assert ours._all_weights == theirs._all_weights
     assert max(float(abs(p.numpy()).max()) for p in ours.parameters()) <= 3**-0.5
     assert flow.nn.GRU(2, 3).get_expected_hidden_size(flow.ones(5, 4, 2), None) == (1, 4, 3)
 
