@@ -104,8 +104,9 @@ class Tensor(TensorAttributes):
     default dtype; `device=`, or `placement=` and `sbp=`, say where.
     """
 
+    # `__dict__` is for the attributes that programs give a tensor.
     __slots__ = (
-        "__weakref__", "_base", "_frozen_leaf", "_low_copy", "_step", "_view", "_views",
+        "__dict__", "__weakref__", "_base", "_frozen_leaf", "_low_copy", "_step", "_view", "_views",
         "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 

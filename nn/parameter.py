@@ -19,7 +19,7 @@ class Parameter(Tensor):
     True
     """
 
-    __slots__ = ("__dict__",)  # for the attributes that programs give a parameter
+    __slots__ = ()
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
         _share(self, data)
@@ -37,7 +37,7 @@ class Buffer(Tensor):
     is no Tensor.
     """
 
-    __slots__ = ("__dict__", "persistent")
+    __slots__ = ("persistent",)
 
     def __init__(self, data: Tensor, *, persistent: bool = True) -> None:
         _share(self, data)

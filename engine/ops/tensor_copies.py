@@ -81,6 +81,7 @@ def shallow_copy(self: Tensor) -> Tensor:
     """
     if type(self) is Tensor:
         alias = detach(self)
+        vars(alias).update(vars(self))
         return alias.requires_grad_() if self.requires_grad else alias
     self.shared = True
     return _made(type(self), own_tuple(self.shards), self.meta, self.requires_grad, _own(self))

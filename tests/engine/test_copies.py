@@ -58,6 +58,17 @@ def test_tensors(world, way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_attributes_of_programs(world, way):
+    for lib in (flow, torch):
+        x = lib.ones(2)
+        x.require_grad, x.names_of_rows = False, ["a", "b"]
+        assert way(x).names_of_rows == ["a", "b"]
+        assert not hasattr(x * 2, "names_of_rows")
+        with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'missing'"):
+            _ = x.missing
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("strategy", ["one", "tp4", "zero3"])
 def test_what_trains(world, way, strategy):
     run = Run(strategy)
