@@ -59,14 +59,14 @@ class Module(Hooked):
     def __call__(self, *args: object, **kwargs: object) -> Any:
         try:
             if (current := interpreter.get_current()) is not None:
-                return current.call_module(self, self._call, args, kwargs)
-            return self._call(*args, **kwargs)
+                return current.call_module(self, self._run_forward, args, kwargs)
+            return self._run_forward(*args, **kwargs)
         except Exception as error:
             raise_call_error(self, error, args, kwargs)
             raise
 
-    def _call(self, *args: object, **kwargs: object) -> object:
-        if self._hooked:
+    def _run_forward(self, *args: object, **kwargs: object) -> object:
+        if self._has_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 

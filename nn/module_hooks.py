@@ -34,8 +34,8 @@ _EVERYWHERE = _Everywhere()
 class Hooked(State):
     """The part of Module that calls hooks."""
 
-    _tables = (
-        *State._tables,
+    _hook_tables = (
+        *State._hook_tables,
         "_forward_pre_hooks",
         "_forward_pre_hooks_with_kwargs",
         "_forward_hooks",
@@ -45,12 +45,12 @@ class Hooked(State):
         "_backward_hooks",
     )
 
-    _hooked = False  # whether a forward or backward hook was ever registered
+    _has_hooks = False  # whether a forward or backward hook was ever registered
     _reads_children = False  # whether forward reads submodules' parameters and does not call them
-    _gathers: tuple[Gather, ...] = ()  # parameters that are gathered for each call
+    _weight_gathers: tuple[Gather, ...] = ()  # parameters that are gathered for each call
 
     def _add_hook(self, hooks: Hooks, hook: Hook, *how: Any) -> RemovableHandle:
-        self.__dict__["_hooked"] = True
+        self.__dict__["_has_hooks"] = True
         return add_hook(hooks, hook, *how)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -98,19 +98,19 @@ class Hooked(State):
         return self._add_hook(self._backward_pre_hooks, hook, prepend)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._gathers:
+        if not self._weight_gathers:
             return self._call_between_hooks(args, kwargs)
-        with gathered(self._gathers):
+        with gathered(self._weight_gathers):
             return self._call_between_hooks(args, kwargs)
 
     def _call_between_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
         everywhere = _EVERYWHERE
-        if Hooked._hooked and not any(everywhere.tables()):
-            Hooked._hooked = False
+        if Hooked._has_hooks and not any(everywhere.tables()):
+            Hooked._has_hooks = False
         try:
             for number, hook in [*everywhere.before.items(), *self._forward_pre_hooks.items()]:
-                args, kwargs = self._before(number, hook, args, kwargs)
+                args, kwargs = self._run_pre_hook(number, hook, args, kwargs)
             hooks = (
                 [*everywhere.backward.values(), *self._backward_hooks.values()],
                 [*everywhere.backward_pre.values(), *self._backward_pre_hooks.values()],
@@ -121,7 +121,7 @@ class Hooked(State):
             result = self.forward(*args, **kwargs)
             for number, hook in [*everywhere.after.items(), *self._forward_hooks.items()]:
                 called.add(number)
-                changed = self._after(number, hook, args, kwargs, result)
+                changed = self._run_hook(number, hook, args, kwargs, result)
                 if changed is not None:
                     result = changed
             return result if backward is None else backward.outputs(result)
@@ -130,7 +130,7 @@ class Hooked(State):
             for number, hook in [*everywhere.after.items(), *self._forward_hooks.items()]:
                 if number in always and number not in called:
                     try:
-                        self._after(number, hook, args, kwargs, None)
+                        self._run_hook(number, hook, args, kwargs, None)
                     except Exception as error:  # noqa: BLE001 (as torch does)
                         warn(
                             "module forward hook with `always_call=True` raised an exception that "
@@ -139,7 +139,7 @@ class Hooked(State):
                         )
             raise
 
-    def _before(
+    def _run_pre_hook(
         self, number: int, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What a pre hook leaves of the arguments."""
@@ -158,7 +158,7 @@ class Hooked(State):
             )
         return both
 
-    def _after(
+    def _run_hook(
         self, number: int, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
         if number in self._forward_hooks_with_kwargs or number in _EVERYWHERE.with_kwargs:
@@ -167,7 +167,7 @@ class Hooked(State):
 
 
 def _add_everywhere(hooks: Hooks, hook: Hook, *flags: dict[int, bool]) -> RemovableHandle:
-    Hooked._hooked = True
+    Hooked._has_hooks = True
     return add_hook(hooks, hook, False, [*flags])
 
 

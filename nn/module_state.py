@@ -57,7 +57,7 @@ class State(Tree):
 
     _version = 1  # of the state's form: `_load_from_state_dict` finds the one that was saved
     # OrderedDicts, of which a RemovableHandle can have a weak reference.
-    _tables: tuple[str, ...] = (
+    _hook_tables: tuple[str, ...] = (
         "_state_dict_hooks",
         "_state_dict_pre_hooks",
         "_load_state_dict_pre_hooks",
@@ -66,11 +66,11 @@ class State(Tree):
 
     def __init__(self) -> None:
         super().__init__()
-        self.__dict__.update({table: OrderedDict() for table in self._tables})
+        self.__dict__.update({table: OrderedDict() for table in self._hook_tables})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for table in self._tables:
+        for table in self._hook_tables:
             self.__dict__.setdefault(table, OrderedDict())
 
     # Reading.
@@ -224,7 +224,7 @@ class State(Tree):
                 continue
             value = state_dict[prefix + name]
             try:
-                changes += self._loading(name, tensor, value, _ASSIGN in local_metadata)
+                changes += self._load_changes(name, tensor, value, _ASSIGN in local_metadata)
             except (OnefoldTypeError, OnefoldValueError) as error:
                 error_msgs.append(f"{prefix}{name}: {error}")
         if _overrides(self, "set_extra_state"):
@@ -245,7 +245,7 @@ class State(Tree):
         for change in changes:
             change()
 
-    def _loading(self, name: str, tensor: Tensor, value: Any, assign: bool) -> list[Change]:
+    def _load_changes(self, name: str, tensor: Tensor, value: Any, assign: bool) -> list[Change]:
         """What gives a parameter or buffer a saved value."""
         if not tensor.ndim and getattr(value, "shape", ()) == (1,):
             value = value[0]  # scalars once had a dim in torch

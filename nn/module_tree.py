@@ -83,8 +83,8 @@ class Tree:
     def __setattr__(self, name: str, value: object) -> None:
         fields = self.__dict__
         _refuse_torch(name, value)
-        if name in fields.get("_computed", ()):
-            fields["_computed"][name].assign(self, value)
+        if name in fields.get("_computed_tensors", ()):
+            fields["_computed_tensors"][name].assign(self, value)
         elif "_parameters" not in fields:
             if isinstance(value, (Parameter, Buffer, Tree)):
                 raise OnefoldRuntimeError(
@@ -93,13 +93,13 @@ class Tree:
                 )
             object.__setattr__(self, name, value)
         elif isinstance(value, Parameter):
-            self._remove(name, "_parameters")
+            self._remove_member(name, "_parameters")
             fields["_parameters"][name] = value
         elif isinstance(value, Buffer):
-            self._remove(name)
+            self._remove_member(name)
             self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Tree):
-            self._remove(name, "_modules")
+            self._remove_member(name, "_modules")
             fields["_modules"][name] = value
         elif not (tables := [table for table in _ASSIGNABLE if name in fields[table]]):
             object.__setattr__(self, name, value)
@@ -117,15 +117,15 @@ class Tree:
         for table in _ASSIGNABLE:
             if table in fields and name in fields[table]:
                 return fields[table][name]
-        if name in fields.get("_computed", ()):
-            return fields["_computed"][name].value(self)
+        if name in fields.get("_computed_tensors", ()):
+            return fields["_computed_tensors"][name].value(self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        if name in self.__dict__ or not self._remove(name):
+        if name in self.__dict__ or not self._remove_member(name):
             object.__delattr__(self, name)
 
-    def _remove(self, name: str, keep: str = "") -> bool:
+    def _remove_member(self, name: str, keep: str = "") -> bool:
         """Forget what `name` stands for, unless it is in the table `keep`, whose order counts."""
         fields = self.__dict__
         found = [table for table in _ASSIGNABLE if table != keep and name in fields[table]]
@@ -176,25 +176,25 @@ class Tree:
             raise OnefoldValueError(f"a name must be a non-empty string without '.', got {name!r}")
         fields = self.__dict__
         others = [fields[table] for table in _ASSIGNABLE if table != own]
-        tables = (fields, *others, fields.get("_computed", ()))
+        tables = (fields, *others, fields.get("_computed_tensors", ()))
         if any(name in table for table in tables):
             raise OnefoldValueError(f"attribute {name!r} already exists")
 
     # Tensors that are computed where they are read, such as a weight that is parametrized.
 
-    def _compute(self, name: str, computed: ComputedTensor) -> None:
+    def _set_computed(self, name: str, computed: ComputedTensor) -> None:
         """Make `computed` the value of the attribute `name`, instead of the present one."""
-        self._remove(name)
-        self.__dict__.setdefault("_computed", {})[name] = computed
+        self._remove_member(name)
+        self.__dict__.setdefault("_computed_tensors", {})[name] = computed
 
     def _computed_tensor(self, name: str) -> ComputedTensor | None:
         """What computes the attribute `name`, if it is computed."""
-        found: ComputedTensor | None = self.__dict__.get("_computed", {}).get(name)
+        found: ComputedTensor | None = self.__dict__.get("_computed_tensors", {}).get(name)
         return found
 
-    def _restore(self, name: str, tensor: Tensor) -> None:
+    def _unset_computed(self, name: str, tensor: Tensor) -> None:
         """Let the attribute `name`, which was computed, be a parameter or a buffer again."""
-        del self.__dict__["_computed"][name]
+        del self.__dict__["_computed_tensors"][name]
         if isinstance(tensor, Parameter):
             self.register_parameter(name, tensor)
         else:
@@ -236,7 +236,7 @@ class Tree:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
+        return self._named_tensors("_parameters", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
@@ -244,9 +244,9 @@ class Tree:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_tensors("_buffers", prefix, recurse, remove_duplicate)
 
-    def _named(
+    def _named_tensors(
         self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
     ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
@@ -288,15 +288,15 @@ class Tree:
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a path. Raises AttributeError when there is none."""
-        found: Parameter = self._get(target, "_parameters", "parameter")
+        found: Parameter = self._find_member(target, "_parameters", "parameter")
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a path. Raises AttributeError when there is none."""
-        found: Tensor = self._get(target, "_buffers", "buffer")
+        found: Tensor = self._find_member(target, "_buffers", "buffer")
         return found
 
-    def _get(self, target: str, table: str, kind: str) -> Any:
+    def _find_member(self, target: str, table: str, kind: str) -> Any:
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner.__dict__[table].get(name)
@@ -305,7 +305,7 @@ class Tree:
         return found
 
     def __dir__(self) -> list[str]:
-        computed = self.__dict__.get("_computed", {})
+        computed = self.__dict__.get("_computed_tensors", {})
         tables = (self._parameters, self._buffers, self._modules, computed)
         names = {*object.__dir__(self), *(name for table in tables for name in table)}
         return sorted(name for name in names if not name[0].isdigit())

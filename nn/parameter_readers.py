@@ -54,5 +54,5 @@ def add_gathers(
 
 def add_gather(reader: Module, new: Gather) -> None:
     """Let calls of a module gather a tensor, in place of how they gathered it before."""
-    others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
-    reader.__dict__.update(_gathers=(*others, new), _hooked=True)
+    others = [g for g in reader._weight_gathers if g.table is not new.table or g.name != new.name]
+    reader.__dict__.update(_weight_gathers=(*others, new), _has_hooks=True)

@@ -168,9 +168,10 @@ class FSDPModule(Module):
         """Whether backward gathers parameters again, or the tape keeps them."""
         for module in self.modules() if recurse else (self,):
             gathers = [
-                g._replace(reshard_after_forward=reshard_after_forward) for g in module._gathers
+                g._replace(reshard_after_forward=reshard_after_forward)
+                for g in module._weight_gathers
             ]
-            module.__dict__["_gathers"] = tuple(gathers)
+            module.__dict__["_weight_gathers"] = tuple(gathers)
 
     def set_reshard_after_backward(
         self, reshard_after_backward: bool, *, recurse: bool = True

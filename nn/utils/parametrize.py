@@ -255,7 +255,7 @@ def register_parametrization(
             f"with name '{tensor_name}'"
         )
     made = ParametrizationList([parametrization], original, unsafe=unsafe)
-    module._compute(tensor_name, _Parametrized(tensor_name))
+    module._set_computed(tensor_name, _Parametrized(tensor_name))
     if not is_parametrized(module):
         module.parametrizations = ModuleDict()
     module.parametrizations[tensor_name] = made
@@ -307,7 +307,7 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
         value: Tensor = getattr(module, tensor_name)
         original = Parameter(value.detach().clone()) if value.requires_grad else value
     del module.parametrizations._modules[tensor_name]
-    module._restore(tensor_name, original)
+    module._unset_computed(tensor_name, original)
     if not is_parametrized(module):
         del module.parametrizations
     return module

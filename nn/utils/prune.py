@@ -164,5 +164,5 @@ def is_pruned(module: Module) -> bool:
     return any(
         isinstance(computed, BasePruningMethod)
         for each in module.modules()
-        for computed in each.__dict__.get("_computed", {}).values()
+        for computed in each.__dict__.get("_computed_tensors", {}).values()
     )

@@ -90,7 +90,7 @@ class BasePruningMethod(ABC):
             holder = method
             default = ones_like(local_value(original))
         mask = fitted(whole(holder.compute_mask(local_value(scores), default)), original)
-        module._compute(name, holder)
+        module._set_computed(name, holder)
         module._parameters[f"{name}_orig"] = original
         module._buffers[f"{name}_mask"] = mask
         return holder
@@ -119,7 +119,7 @@ class BasePruningMethod(ABC):
         original = module._parameters[f"{name}_orig"]
         take(original, fitted(self.apply_mask(module).detach(), original))
         del module._parameters[f"{name}_orig"], module._buffers[f"{name}_mask"]
-        module._restore(name, original)
+        module._unset_computed(name, original)
 
 
 class PruningContainer(BasePruningMethod):

@@ -118,7 +118,7 @@ def spectral_norm(
     weight = module.get_parameter(name)
     matrix = as_matrix(weight.detach(), found.dim)
     u, v = random_direction(matrix, 0, eps), random_direction(matrix, 1, eps)
-    module._compute(name, found)
+    module._set_computed(name, found)
     module.register_parameter(f"{name}_orig", weight)
     module.register_buffer(f"{name}_u", u)
     module.register_buffer(f"{name}_v", v)
@@ -134,7 +134,7 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
     weight = found.value(module).detach()
     del module._parameters[f"{name}_orig"]
     del module._buffers[f"{name}_u"], module._buffers[f"{name}_v"]
-    module._restore(name, Parameter(weight))
+    module._unset_computed(name, Parameter(weight))
     for number, hook in list(module._forward_pre_hooks.items()):
         if hook is found:
             del module._forward_pre_hooks[number]

@@ -71,7 +71,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
         )
     found = WeightNorm(name, dim)
     weight = module.get_parameter(name).detach()
-    module._compute(name, found)
+    module._set_computed(name, found)
     module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight, found.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight))
     return module
@@ -85,5 +85,5 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
     weight = found.compute_weight(module).detach()
     del module._parameters[f"{name}_g"]
     del module._parameters[f"{name}_v"]
-    module._restore(name, Parameter(weight))
+    module._unset_computed(name, Parameter(weight))
     return module

@@ -494,3 +494,32 @@ def test_parameters_take_attributes(world):
     layer.double()
     assert layer.weight.lr_mul == 5.0
     assert not hasattr(layer.bias, "lr_mul")
+
+
+NAMES_OF_PROGRAMS = "_after _before _call _compute _get _hooked _loading _named _remove _restore"
+
+
+@pytest.mark.parametrize("lib", [flow, torch], ids=["onefold", "torch"])
+def test_names_that_programs_give_their_attributes_and_methods(lib):
+    class Cached(lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = lib.nn.Linear(2, 2, bias=False)
+            self._computed = self._tables = self._gathers = None
+            for name in NAMES_OF_PROGRAMS.split():
+                setattr(self, name, None)
+
+        def forward(self, x):
+            self._computed = self.layer(x)
+            return self._computed
+
+    model = Cached()
+    model.register_forward_hook(lambda module, args, y: y * 2)
+    model.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    lib.nn.utils.parametrizations.weight_norm(model.layer)
+    model.load_state_dict(model.state_dict())
+    model.layer.parametrizations.weight.original0.data.fill_(1.0)
+    model.layer.parametrizations.weight.original1.data.fill_(1.0)
+    assert len([*model.named_parameters()]) == 2
+    np.testing.assert_allclose(model(lib.zeros(1, 2)).detach().numpy(), 2 * 2**0.5, rtol=1e-6)
+    assert model._computed.shape == (1, 2) and model._get is None

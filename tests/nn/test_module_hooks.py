@@ -243,4 +243,4 @@ def test_hooks_of_all_modules(world):
     (calls, values), (wanted, theirs) = map(calls_of_hooks_of_all_modules, LIBS)
     assert calls == wanted
     np.testing.assert_allclose(values, theirs, rtol=1e-6)
-    assert not flow.nn.Linear(2, 2)._hooked
+    assert not flow.nn.Linear(2, 2)._has_hooks

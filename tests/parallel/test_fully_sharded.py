@@ -238,7 +238,7 @@ def test_methods_about_time_change_nothing(world):
     model.set_is_last_backward(True)
     model.set_modules_to_forward_prefetch([model.blocks[0]])
     model.set_reshard_after_forward(False)
-    assert not any(gather.reshard_after_forward for gather in model.blocks[0]._gathers)
+    assert not any(gather.reshard_after_forward for gather in model.blocks[0]._weight_gathers)
     with pytest.raises(OnefoldValueError, match="means over the ranks"):
         model.set_gradient_divide_factor(2.0)
     with pytest.raises(OnefoldTypeError, match="FSDP does not support deepcopy"):
