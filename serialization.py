@@ -5,6 +5,7 @@ allowed there are torch's own list.
 """
 
 from torch.serialization import (
+    MAP_LOCATION,
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
@@ -15,6 +16,7 @@ from torch.serialization import (
 from .checkpoint.save_load import load, save
 
 __all__ = [
+    "MAP_LOCATION",
     "add_safe_globals",
     "clear_safe_globals",
     "get_safe_globals",

@@ -15,6 +15,7 @@ from onefold import nn
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.nn.parallel import DistributedDataParallel
+from onefold.nn.parallel.scatter_gather import scatter_kwargs
 
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 MANY = 1e-5  # MiB: every parameter is a bucket
@@ -495,3 +496,20 @@ def test_one_rank_evaluates_alone(compiled):
         return np.allclose(found, expected, rtol=1e-9)
 
     assert run_ranks(2, program) == [True, True]
+
+
+def test_functions_for_lists_of_devices_take_one():
+    model, x = flow.nn.Linear(2, 3), flow.ones(4, 2)
+    functions = flow.nn.parallel
+    copies = functions.replicate(model, [0])
+    given, options = scatter_kwargs((x,), {"name": 1}, [0])
+    assert functions.scatter([x], [0]) == [[x]] and options == ({"name": 1},)
+    made = functions.gather(functions.parallel_apply(copies, given), 0)
+    np.testing.assert_array_equal(made.detach().numpy(), model(x).detach().numpy())
+    for call in (
+        lambda: functions.replicate(model, [0, 1]),
+        lambda: functions.scatter(x, [0, 1]),
+        lambda: functions.gather([x, x], 0),
+    ):
+        with pytest.raises(NotImplementedError, match=r"2 devices.*DistributedDataParallel"):
+            call()

@@ -87,7 +87,15 @@ from onefold.nn.modules.loss import CrossEntropyLoss, _Loss, _WeightedLoss
 from onefold.nn.modules.module import Module, _addindent, _IncompatibleKeys
 from onefold.nn.modules.utils import _ntuple, _pair, _quadruple, _single, _triple
 from onefold.nn.parallel.distributed import DistributedDataParallel
+from onefold.distributed import Backend
+from onefold.distributions.utils import _standard_normal, _sum_rightmost, broadcast_all
+from onefold.nn.parallel import gather, parallel_apply, replicate, scatter
+from onefold.nn.parallel.parallel_apply import parallel_apply
+from onefold.nn.parallel.replicate import replicate
+from onefold.nn.parallel.scatter_gather import gather, scatter, scatter_kwargs
+from onefold.serialization import MAP_LOCATION
 from onefold.types import Device, Number, Tensor, _size
+from onefold.utils.data.dataloader import _collate_fn_t, _DatasetKind
 from onefold.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from onefold.utils.benchmark import Timer
 from onefold.utils.data._utils.collate import default_collate

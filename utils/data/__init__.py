@@ -15,6 +15,10 @@ from torch.utils.data import (
     Subset as Subset,
     get_worker_info as get_worker_info,
 )
+from torch.utils.data.dataloader import (  # what packages import from there
+    _collate_fn_t as _collate_fn_t,
+    _DatasetKind as _DatasetKind,
+)
 
 from . import distributed as distributed
 from .collate import default_collate as default_collate, default_convert as default_convert
