@@ -12,11 +12,13 @@ from .argument_types import Layout
 from .autograd_tape import Edge, Node, Output, Packed, saved_hooks
 from .global_mode import OwnDevice
 from .gradient_seeds import check_ranks
+from .inplace import set_result
 from .meta import Meta, Shape
 from .names import names
 from .op import Arg, Gradients, Needs, Op, required
 from .sbp import without_partial
 from .tensor import Tensor, from_shards, tensor_ops
+from .view_writes import check_change
 from .views import Detach, base_of, link, stand_in
 
 
@@ -30,6 +32,8 @@ class Context:
         self._from_output: dict[int, int] = {}  # which of them are outputs, and which outputs
         self._outputs: Sequence[Tensor] = ()  # the outputs, while backward runs
         self._not_differentiable: set[int] = set()
+        self._dirty: dict[int, Tensor] = {}
+        self._name = ""  # of the Function, while forward runs and a node will be made
         self._materialize = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -63,13 +67,25 @@ class Context:
         """Outputs that get no gradient."""
         self._not_differentiable.update(map(id, tensors))
 
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Inputs that forward changes in place, and returns.
+
+        Raises AutogradError for a leaf that requires grad, and for views that torch does not allow
+        to be written.
+        """
+        if self._name:
+            with interpreter.grad_mode(True):
+                for tensor in tensors:
+                    check_change(tensor, self._name)
+        self._dirty.update({id(tensor): tensor for tensor in tensors})
+
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (the default) or None for outputs without a gradient."""
         self._materialize = value
 
     def settle(self, args: Sequence[object], outputs: Sequence[Tensor]) -> None:
         """After forward: leave saved outputs to the node, to avoid a reference cycle."""
-        inputs = {id(arg) for arg in args}
+        inputs = {id(arg) for arg in args} - self._dirty.keys()
         places = {id(y): index for index, y in enumerate(outputs) if id(y) not in inputs}
         for index, saved in enumerate(self._saved):
             if id(saved) in places:
@@ -279,17 +295,24 @@ class Function:
         ctx = Context()
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)
+        records = interpreter.is_grad_enabled() and any(ctx.needs_input_grad)
+        ctx._name = f"{cls.__name__}.mark_dirty" if records else ""
         with interpreter.grad_mode(False):
             if cls.setup_context is Function.setup_context:
                 result = cls.forward(ctx, *args)
             else:
                 result = cls.forward(*args)
                 cls.setup_context(ctx, args, result)
-        if not interpreter.is_grad_enabled() or not any(ctx.needs_input_grad):
+        if not records:
             return result
         outputs = result if isinstance(result, tuple) else (result,)
         slots = [index for index, output in enumerate(outputs) if isinstance(output, Tensor)]
         tensors = [outputs[slot] for slot in slots]
+        if ctx._dirty.keys() - set(map(id, tensors)):
+            raise AutogradError(
+                f"{cls.__name__}: some inputs that forward marked as dirty were not returned; the "
+                "inputs that are changed in place must all be outputs"
+            )
         ctx.settle(args, tensors)
         node = Node(
             _Apply(cls),
@@ -308,10 +331,14 @@ class Function:
         for index, (slot, output) in enumerate(zip(slots, tensors, strict=True)):
             y = fresh[slot] = from_shards(output.shards, output.meta)
             y.shared = output.shared = True
-            if id(output) in given or base_of(output) is not None:
+            if id(output) in ctx._dirty:
+                pass
+            elif id(output) in given or base_of(output) is not None:
                 link(y, stand_in(output), _FROM_FUNCTION)
             if output.meta.is_floating and id(output) not in ctx._not_differentiable:
                 y.node = Output(node, index)
+            if id(output) in ctx._dirty:
+                fresh[slot] = set_result(output, y, cls.__name__)
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]
 
 
