@@ -44,6 +44,14 @@ class Edge:
     def name(self) -> str:
         return type(self).__name__
 
+    @property
+    def next_functions(self) -> tuple[tuple[Edge | None, int], ...]:
+        """Where the gradients of the inputs go: nodes, each with the number of one of its outputs.
+
+        An input that needs no gradient has None.
+        """
+        return ()
+
 
 class Leaf(Edge):
     """The end of the tape at a tensor that requires grad, where gradients accumulate."""
@@ -58,6 +66,11 @@ class Leaf(Edge):
         self.grad: Tensor | None = None
         self.hooks: tuple[LeafHook, ...] = ()  # called when the gradient was added to `grad`
         self.cast_with: object = None  # see `parameter_casts`
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The tensor, unless it is gone."""
+        return self.tensor()
 
 
 class FrozenLeaf(Leaf):
@@ -101,6 +114,15 @@ class Node(Edge):
     def name(self) -> str:
         return f"<{self.op.name} backward>"
 
+    @property
+    def next_functions(self) -> tuple[tuple[Edge | None, int], ...]:
+        return tuple(
+            [
+                (edge.node, edge.index) if isinstance(edge, Output) else (edge, 0)
+                for edge in self.parents
+            ]
+        )
+
     def __repr__(self) -> str:
         return self.name()
 
@@ -117,6 +139,10 @@ class Output(Edge):
         self.seq = next(interpreter.sequence)
         self.node = node
         self.index = index
+
+    @property
+    def next_functions(self) -> tuple[tuple[Edge | None, int], ...]:
+        return self.node.next_functions
 
 
 # Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.

@@ -467,3 +467,22 @@ def test_every_process_replays_the_same_order(world):
         tensor.register_hook(lambda grad, name=name: order.append(name))
     (names.stack([c, b])).sum().backward()
     assert order == ["c", "b", "a"]
+
+
+def test_the_tape_is_walked_by_next_functions(world):
+    """From a result to the leaves that it depends on, as programs for torch do."""
+    for lib in (flow, torch):
+        x, unused, y = (lib.ones(4, requires_grad=True) for _ in range(3))
+        first, _ = (x * y).chunk(2)
+        ends, left = [], [((first * lib.ones(2)).sum() + x[0]).grad_fn]
+        while left:
+            node = left.pop()
+            left += [each for each, _ in node.next_functions if each is not None]
+            if hasattr(node, "variable"):
+                ends.append(node.variable)
+                assert node.next_functions == ()
+        assert any(end is x for end in ends) and any(end is y for end in ends)
+        assert not any(end is unused for end in ends)
+        assert x.expand_as(x).grad_fn.next_functions[0][0].variable is x
+        assert [index for _, index in (first * first).grad_fn.next_functions] == [0, 0]
+        assert (x * lib.ones(4)).grad_fn.next_functions[1] == (None, 0)
