@@ -66,5 +66,11 @@ def unique_consecutive(
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.
     """
-    found = torch.unique_consecutive(whole(input, ONLY_OUTSIDE), return_inverse, return_counts, dim)
+    # By name: of flags given by their places, torch's function takes one for the other.
+    found = torch.unique_consecutive(
+        whole(input, ONLY_OUTSIDE),
+        return_inverse=return_inverse,
+        return_counts=return_counts,
+        dim=dim,
+    )
     return like_indices(found, input)

@@ -38,7 +38,15 @@ SAMPLES = [
     Sample("fractional_max_pool3d", (CUBES, 2, 2),
            {"_random_samples": T(3, 2, 3, low=0.1, high=0.9)}, grad=False,
            torch=functional.fractional_max_pool3d),
-    Sample("unique_consecutive", (I(3, high=1),), grad=False),
+    *[
+        Sample("unique_consecutive", (I(9, high=1),), flags, grad=False)
+        for flags in (
+            {},
+            {"return_counts": True},
+            {"return_inverse": True},
+            {"return_inverse": True, "return_counts": True},
+        )
+    ],
     Sample("cov", (T(3, 6),), {"fweights": torch.tensor([1, 2, 1, 1, 3, 1])}),
     Sample("cov", (I(3, 6),), grad=False),
     Sample("fake_quantize_per_tensor_affine", (T(6, 4), 0.1, 3, -8, 7), grad=False),
