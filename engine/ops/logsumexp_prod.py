@@ -163,5 +163,6 @@ def prod(
     """
     if out is not None:
         return give_to(out, prod(input, dim, keepdim, dtype=dtype or out.dtype))
-    x = input if dtype is None else cast(input, dtype)
-    return _prod(x, dim, keepdim)
+    if dtype is None:
+        return _prod(input, dim, keepdim)
+    return cast(_prod(cast(input, dtype), dim, keepdim), dtype)

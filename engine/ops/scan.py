@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -30,6 +31,13 @@ class ScanAttributes(NamedTuple):
 
     dim: int
     back: bool
+
+
+def _in_dtype(
+    scan: Callable[[Tensor, int, bool], Tensor], x: Tensor, dim: int, dtype: torch.dtype
+) -> Tensor:
+    """A scan of x in a dtype. Of an integer one it is computed in int64, which wraps alike."""
+    return cast(scan(cast(x, dtype), dim, False), dtype)
 
 
 def _scanned(x: Meta, dim: int) -> Meta | None:
@@ -70,8 +78,7 @@ def cumsum(
     """
     if out is not None:
         return give_to(out, cumsum(input, dim, dtype=dtype or out.dtype))
-    x = input if dtype is None else cast(input, dtype)
-    return _cumsum(x, dim, False)
+    return _cumsum(input, dim, False) if dtype is None else _in_dtype(_cumsum, input, dim, dtype)
 
 
 def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
@@ -159,5 +166,4 @@ def cumprod(
     """
     if out is not None:
         return give_to(out, cumprod(input, dim, dtype=dtype or out.dtype))
-    x = input if dtype is None else cast(input, dtype)
-    return _cumprod(x, dim, False)
+    return _cumprod(input, dim, False) if dtype is None else _in_dtype(_cumprod, input, dim, dtype)

@@ -198,6 +198,11 @@ SCANS = [
     Sample("cumprod", (T(0, 3), 0)),
     Sample("cumsum", (Bo(6, 4), 0)),
     Sample("cumsum", (T(6, 4, dtype=torch.float32), 0), {"dtype": torch.float64}, tol=1e-6),
+    *[
+        Sample(name, (I(6, 4, high=90), 0), {"dtype": dtype}, grad=False)
+        for name in ("cumsum", "cumprod", "prod")
+        for dtype in (torch.int32, torch.uint8)
+    ],
     Sample("cumprod", (T(6, 4, dtype=torch.float32), 0), {"dtype": torch.float64}, tol=1e-6),
 ]
 
