@@ -66,12 +66,13 @@ class Cat(_Join):
         *parts, (dim, sizes) = args
         shape = None
         if alike(*parts, dtypes=COMMON):
-            like = next(part for part in parts if part is not None).shape
+            like = max((part.shape for part in parts if part is not None), key=len)
             shapes = [
                 (*like[:dim], size, *like[dim + 1 :]) if part is None else part.shape
                 for part, size in zip(parts, sizes, strict=True)
             ]
-            shape = joined_shape(shapes, dim)
+            joined = [each for each in shapes if each != (0,)] if len(like) > 1 else shapes
+            shape = joined_shape(joined, dim)
         return None if shape is None else next(filter(None, parts)).like(shape)
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
@@ -101,7 +102,7 @@ def _filled(
     parts: Sequence[torch.Tensor | None], dim: int, sizes: Shape | None = None
 ) -> list[torch.Tensor]:
     """The parts, with zeros for absent ones: of these sizes along the dim, or of one shape."""
-    like = next(part for part in parts if part is not None)
+    like = max((part for part in parts if part is not None), key=lambda part: part.dim())
     shapes = [list(like.shape) for _ in parts]
     if sizes is not None:
         for shape, size in zip(shapes, sizes, strict=True):

@@ -89,3 +89,22 @@ def test_tensors_of_two_shapes_are_not_stacked(world):
     with pytest.raises(RuntimeError) as found:
         flow.stack([flow.from_torch(part) for part in parts])
     assert str(wanted.value) in str(found.value)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_empty_vector_fits_anywhere(world, place, dim):
+    """Programs start from `empty(0)` and append to it; the empty one may be at any place."""
+
+    def joined(lib, given):
+        parts = [given, given * 2]
+        parts.insert(place, lib.empty(0))
+        return lib.cat(parts, dim)
+
+    x = torch.arange(6.0).view(2, 3).requires_grad_()
+    ours = flow.arange(6.0).view(2, 3).requires_grad_()
+    wanted, found = joined(torch, x), joined(flow, ours)
+    assert found.tolist() == wanted.tolist()
+    wanted.square().sum().backward()
+    found.square().sum().backward()
+    assert ours.grad.tolist() == x.grad.tolist()
