@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -278,3 +279,48 @@ def test_no_numbers_below_zero(world):
 def test_another_kind_of_generator(draw, world):
     with pytest.raises(TypeError, match=r"generator must be a flow\.Generator"):
         draw(3, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex_numbers_are_drawn_in_parts(world, dtype):
+    """The parts are what real numbers of one more dim are, of half the variance if normal."""
+    p = flow.placement("cpu", [0, 1])
+    laid = {"placement": p, "sbp": flow.sbp.split(0)}
+    size, half = (400, 3), 0.5**0.5
+    makers = {
+        "randn": (lambda lib, **to: lib.randn(*size, dtype=dtype, **to), half, 0),
+        "rand": (lambda lib, **to: lib.rand(*size, dtype=dtype, **to), 1, 0),
+        "normal_": (
+            lambda lib, **to: lib.zeros(*size, dtype=dtype, **to).normal_(2, 3),
+            3 * half,
+            2 + 2j,
+        ),
+        "uniform_": (
+            lambda lib, **to: lib.zeros(*size, dtype=dtype, **to).uniform_(-1, 3),
+            4,
+            -1 - 1j,
+        ),
+    }
+    for name, (make, scale, shift) in makers.items():
+        flow.manual_seed(3)
+        found = make(flow).numpy()
+        flow.manual_seed(3)
+        draw = flow.randn if name in ("randn", "normal_") else flow.rand
+        parts = draw(*size, 2, dtype=dtype.to_real()).numpy() * scale
+        np.testing.assert_allclose(
+            found, parts[..., 0] + 1j * parts[..., 1] + shift, rtol=1e-4, atol=1e-6
+        )
+        flow.manual_seed(3)
+        np.testing.assert_array_equal(make(flow, **laid).numpy(), found)
+        torchs = make(torch).numpy()
+        np.testing.assert_allclose(found.mean(), torchs.mean(), atol=0.3)
+        np.testing.assert_allclose(found.std(), torchs.std(), rtol=0.1)
+
+
+def test_layers_with_complex_weights():
+    for lib in (torch, flow):
+        layer = lib.nn.Linear(4, 3, dtype=lib.complex64)
+        bound = layer.weight.detach().numpy()
+        assert np.abs(bound.real).max() <= 0.5
+        assert np.abs(bound.imag).max() > 0
+        assert layer(lib.ones(2, 4, dtype=lib.complex64)).dtype is torch.complex64
