@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
+from ..engine.ops.sparse_tensor import SparseTensor
 from ..engine.tensor import Tensor
 from ..errors import (
     OnefoldAttributeError,
@@ -15,6 +16,7 @@ from ..errors import (
     OnefoldValueError,
 )
 from .parameter import Buffer, Parameter
+from .sparse_buffers import SparseBuffer, register_sparse
 
 if TYPE_CHECKING:
     from .module import Module
@@ -52,7 +54,7 @@ def _refuse_torch(name: str, value: object) -> None:
 class ComputedTensor(Protocol):
     """An attribute of a module that is computed from other parameters where it is read."""
 
-    def value(self, module: Any, /) -> Tensor:
+    def value(self, module: Any, /) -> Tensor | SparseTensor:
         """What reading the attribute gives."""
 
     def assign(self, module: Any, value: object, /) -> None:
@@ -122,7 +124,7 @@ class Tree:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        if name in self.__dict__ or not self._remove_member(name):
+        if name in self.__dict__ or not (self._remove_member(name) or self._remove_sparse(name)):
             object.__delattr__(self, name)
 
     def _remove_member(self, name: str, keep: str = "") -> bool:
@@ -145,9 +147,19 @@ class Tree:
             )
         self._parameters[name] = param
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the module's state but is not trained."""
+    def register_buffer(
+        self, name: str, tensor: Tensor | SparseTensor | None, persistent: bool = True
+    ) -> None:
+        """A tensor that belongs to the module's state but is not trained.
+
+        A sparse one is two buffers, `name_indices` and `name_values`.
+        """
+        if tensor is None or isinstance(tensor, (SparseTensor, Tensor)):
+            self._remove_sparse(name)
         self._check_name(name, "_buffers")
+        if isinstance(tensor, SparseTensor):
+            register_sparse(self, name, tensor, persistent)
+            return
         if tensor is not None and not isinstance(tensor, Tensor):
             raise OnefoldTypeError(
                 f"register_buffer({name!r}): expected Tensor or None, but got "
@@ -158,6 +170,13 @@ class Tree:
         self._non_persistent_buffers_set.discard(name)
         if transient:
             self._non_persistent_buffers_set.add(name)
+
+    def _remove_sparse(self, name: str) -> bool:
+        """Forget a sparse buffer of this name; whether there was one."""
+        found = self._computed_tensor(name)
+        if isinstance(found, SparseBuffer):
+            found.remove(self)
+        return isinstance(found, SparseBuffer)
 
     def add_module(self, name: str, module: Tree | None) -> None:
         self._check_name(name, "_modules")
