@@ -211,4 +211,6 @@ def set_rng_state_all(new_states: Sequence[Sequence[int]]) -> None:
 
 
 def __getattr__(name: str) -> object:
+    if name == "_initialized":  # programs read torch's flag before they ask for states
+        return is_initialized()
     raise _missing_attribute(_MISSING, __name__, name)

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import onefold as flow
 from onefold.engine.names import names
@@ -220,3 +221,25 @@ def test_an_error_in_the_second_run_leaves_everything_as_it_was(world):
         loss.backward()
     assert flow.get_rng_state() == state and flow.is_grad_enabled() and x.grad is None
     assert names.clone(x).requires_grad
+
+
+@pytest.mark.parametrize("lib", [torch, flow])
+def test_random_states_that_programs_restore_themselves(lib):
+    """Reversible networks keep the states before a block, and call it again in backward."""
+    module = lib.utils.checkpoint
+    x = lib.ones(3)
+    before = lib.get_rng_state()
+    devices, states = module.get_device_states(x, {"other": (x, 1)})
+    assert (devices, lib.cuda._initialized) == ([], lib.cuda.is_initialized())
+    drawn = lib.rand(3).tolist()
+    with lib.random.fork_rng(devices=devices, enabled=True):
+        lib.set_rng_state(before)
+        module.set_device_states(devices, states)
+        assert lib.rand(3).tolist() == drawn
+
+
+def test_the_state_of_a_device_is_restored():
+    states = [flow.get_rng_state()]
+    drawn = flow.rand(3).tolist()
+    flow.utils.checkpoint.set_device_states([0], states)
+    assert flow.rand(3).tolist() == drawn

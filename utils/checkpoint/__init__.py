@@ -7,8 +7,13 @@ from contextlib import AbstractContextManager
 from itertools import chain, repeat
 from typing import Any, TypeAlias, TypeVar
 
+from torch.utils._pytree import tree_leaves
+
+from ...engine.argument_types import DeviceLike
 from ...engine.checkpoint import checkpoint as _checkpoint
+from ...engine.generator import get_rng_state, set_rng_state
 from ...engine.names import Function
+from ...engine.tensor import Tensor
 from ...errors import OnefoldValueError
 
 R = TypeVar("R")
@@ -50,6 +55,28 @@ def _within(
             return function(*args, **kwargs)
 
     return call
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """The devices, but for CPUs, of the tensors in the arguments, and the random state for each.
+
+    One generator serves all devices, so each state is that of the default generator, which
+    `set_device_states` or `set_rng_state` restores.
+    """
+    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+    away = [x.get_device() for x in tensors if x.device.type not in ("cpu", "meta")]
+    return away, [get_rng_state()] * len(away)
+
+
+def set_device_states(
+    devices: Iterable[DeviceLike],
+    states: Iterable[tuple[int, int]],
+    *,
+    device_type: str | None = None,
+) -> None:
+    """Continue from random states that `get_device_states` gave."""
+    for _, state in zip(devices, states, strict=False):
+        set_rng_state(state)
 
 
 def checkpoint_sequential(
