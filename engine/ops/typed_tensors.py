@@ -31,11 +31,7 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
     Raises OnefoldTypeError for anything but sizes, a sequence, an array or a tensor of the dtype.
     """
     given: TypedLayout = {**layout, "dtype": layout.get("dtype") or torch.get_default_dtype()}
-    sizes = [
-        int(size)
-        for size in data
-        if isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    ]
+    sizes = [int(size) for size in data if _is_size(size, len(data) > 1)]
     if len(sizes) == len(data):
         return empty(sizes or 0, **given)
     if len(data) > 1:
@@ -52,6 +48,13 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
     if not hasattr(value, "__len__"):
         raise OnefoldTypeError(f"Tensor(...): data must be a sequence (got {type(value).__name__})")
     return tensor(value, **given)
+
+
+def _is_size(value: object, among_others: bool) -> bool:
+    """Whether a value is a size: a whole number or, next to others, a tensor that holds one."""
+    if among_others and isinstance(value, Tensor):
+        return not value.ndim and not (value.is_floating_point() or value.is_complex())
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 @register_function

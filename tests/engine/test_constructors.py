@@ -270,3 +270,14 @@ def test_asarray_sets_whether_a_gradient_is_required(source, copy, dtype):
 
     for wanted in (False, True):
         assert made(flow, wanted) == made(torch, wanted)
+
+
+@pytest.mark.parametrize("lib", [torch, flow])
+def test_sizes_that_are_tensors(lib):
+    """Collate functions pad to the longest of a batch, whose length is an element of a tensor."""
+    longest = lib.tensor([3, 5]).max()
+    assert lib.LongTensor(2, longest).shape == (2, 5)
+    assert lib.FloatTensor(longest, 2).shape == (5, 2)
+    assert lib.ones(1).new(2, longest).shape == (2, 5)
+    with pytest.raises(TypeError):
+        lib.LongTensor(2, lib.tensor(1.5))
