@@ -166,6 +166,11 @@ def unpack(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return sizes
 
 
+def sizes_of(given: tuple[Any, ...], named: Dims) -> tuple[Any, ...]:
+    """Variable arguments given as numbers, as one sequence, or as one sequence by its name."""
+    return unpack(given if named is None else (*given, named))
+
+
 def overlapping(name: str) -> OnefoldRuntimeError:
     """The error for a write to a view in which an element of the base occurs several times."""
     return OnefoldRuntimeError(

@@ -33,6 +33,7 @@ from .data_movement import (
     follows,
     overlapping,
     passes,
+    sizes_of,
     unpack,
     wrap,
     wrap_all,
@@ -118,14 +119,14 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @register_function
-def permute(input: Tensor, *dims: Dims) -> Tensor:
+def permute(input: Tensor, *axes: Dims, dims: Dims = None) -> Tensor:
     """The dims in the given order; a split moves with its dim.
 
     Example:
         >>> onefold.ones(2, 3, 4).permute(2, 0, -2).shape
         torch.Size([4, 2, 3])
     """
-    return _permute(input, unpack(dims))
+    return _permute(input, sizes_of(axes, dims))
 
 
 @register_function
@@ -307,18 +308,16 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
 
 
 @register_function
-def expand(input: Tensor, *sizes: Dims) -> Tensor:
+def expand(input: Tensor, *sizes: Dims, size: Dims = None) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
-    wanted = unpack(sizes)
+    wanted = sizes_of(sizes, size)
     shape = input.meta.shape
     new = len(wanted) - len(shape)
     if new >= 0:  # else the op says what is wrong
-        wanted = tuple(
-            -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(wanted)
-        )
+        wanted = tuple(-1 if j >= new and n == shape[j - new] else n for j, n in enumerate(wanted))
     return _expand(input, wanted)
 
 

@@ -31,6 +31,7 @@ from .data_movement import (
     follows,
     overlapping,
     passes,
+    sizes_of,
     unpack,
     untouched,
     wrap,
@@ -232,9 +233,9 @@ _repeat_interleave = unary(RepeatInterleave())
 
 
 @register_function
-def repeat(self: Tensor, *repeats: Dims) -> Tensor:
+def repeat(self: Tensor, *sizes: Dims, repeats: Dims = None) -> Tensor:
     """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
-    times = unpack(repeats)
+    times = sizes_of(sizes, repeats)
     if len(times) < self.ndim:
         raise OnefoldRuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -244,9 +245,9 @@ def repeat(self: Tensor, *repeats: Dims) -> Tensor:
 
 
 @register_function
-def tile(input: Tensor, *dims: Dims) -> Tensor:
+def tile(input: Tensor, *sizes: Dims, dims: Dims = None) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
-    times = unpack(dims)
+    times = sizes_of(sizes, dims)
     return _repeat(input, (*[1] * (input.ndim - len(times)), *times))
 
 

@@ -18,6 +18,7 @@ from ..tensor import Tensor
 from ..views import DETACH, has_links, link, stand_in
 from .cat_split import cat
 from .creation import read_size
+from .data_movement import sizes_of
 from .like import new_empty, new_zeros
 from .slicing import narrow
 from .strided import as_strided
@@ -27,14 +28,17 @@ from .view import contiguous, view
 @register_function
 @no_grad
 def resize_(
-    self: Tensor, *sizes: Dims, memory_format: torch.memory_format = torch.contiguous_format
+    self: Tensor,
+    *sizes: Dims,
+    size: Dims = None,
+    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Resize the tensor in place: the elements stay in row-major order, new ones are zeros.
 
     It keeps its placement and sbp. Raises OnefoldRuntimeError for a tensor that requires grad, is a
     view or has views.
     """
-    shape = read_size(sizes, "resize_")
+    shape = read_size(sizes_of(sizes, size), "resize_")
     if shape == tuple(self.shape):
         return self
     if self.requires_grad:

@@ -174,13 +174,13 @@ view = register_name("view", view_op(View()))
 
 
 @register_function
-def reshape(input: Tensor, *shape: Dims) -> Tensor:
+def reshape(input: Tensor, *sizes: Dims, shape: Dims = None) -> Tensor:
     """The elements, in row-major order, in another shape: a view wherever torch makes one.
 
     That depends on the steps by which `input` is a view, never on its layout: a base counts as
     lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
     """
-    y = view(input, *shape)
+    y = view(input, *sizes) if shape is None else view(input, *sizes, shape)
     try:
         base = input._base
     except AttributeError:  # as `base_of`, without a call

@@ -100,3 +100,24 @@ def test_what_has_the_common_shape_is_not_expanded(world):
     gamma = flow.distributions.Gamma(weight, flow.tensor(1.0))
     gamma.log_prob(flow.ones(2, 3)).sum().backward()
     assert gamma.concentration.grad is weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lib, x: x.reshape(shape=(3, 4)),
+        lambda lib, x: lib.reshape(input=x, shape=[4, -1]),
+        lambda lib, x: x.permute(dims=(1, 0)),
+        lambda lib, x: lib.permute(input=x, dims=(-1, 0)),
+        lambda lib, x: x[:1].expand(size=(2, 6)),
+        lambda lib, x: lib.broadcast_to(x[:1], size=(2, 6)),
+        lambda lib, x: x.repeat(repeats=(1, 2)),
+        lambda lib, x: x.tile(dims=(2,)),
+        lambda lib, x: lib.arange(4).resize_(size=(2, 2)),
+    ],
+)
+def test_sizes_by_their_name(world, call):
+    wanted = call(torch, torch.arange(12).view(2, 6))
+    assert call(flow, flow.arange(12).view(2, 6)).tolist() == wanted.tolist()
+    with pytest.raises(TypeError):
+        flow.ones(2, 6).reshape((3, 4), shape=(3, 4))
