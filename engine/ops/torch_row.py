@@ -276,6 +276,8 @@ def _margin_loss(
 
 def _view_as_complex(input: torch.Tensor) -> torch.Tensor:
     """Also of a shard whose pairs do not lie as numbers: how it lies is not the program's doing."""
+    if input.ndim and input.stride(-1) != 1:  # as an expanded gradient; an error takes longer
+        input = input.clone(memory_format=torch.contiguous_format)
     try:
         return torch.view_as_complex(input)
     except RuntimeError:

@@ -13,6 +13,7 @@ from ...errors import OnefoldTypeError, OnefoldValueError
 from ..argument_types import TypedLayout
 from ..meta import Box
 from ..names import register_name
+from ..op import Arg, Gradients, Needs
 from ..out_tensors import give_to, made_for
 from ..tensor import Tensor
 from ..views import FunctionStep, link
@@ -24,10 +25,24 @@ from .torch_results import RESULTS
 from .torch_row import ROWS, Row
 
 
+class _ViewFunction(TorchFunction):
+    """A function that gives a view: the gradient is the view that goes back."""
+
+    saves = ()
+
+    def vjp(self, needs: Needs, dy: object, y: object, *args: Arg) -> Gradients:
+        assert isinstance(dy, Tensor)
+        return (_only(ROWS[_INVERSES[self.name]], dy),)
+
+
+_INVERSES = {"view_as_complex": "view_as_real", "view_as_real": "view_as_complex"}
+
+
 def _op(row: Row, outputs: int) -> TorchFunction:
     """The op of a row with so many outputs, made when the function is first called."""
     if outputs not in row.ops:
-        row.ops[outputs] = TorchFunction(
+        kind = _ViewFunction if row.view else TorchFunction
+        row.ops[outputs] = kind(
             row.name, row.function, row.whole, outputs, row.linear, row.differentiable, row.view
         )
     return row.ops[outputs]
@@ -113,10 +128,7 @@ def _view_step(name: str, inverse: str) -> FunctionStep:
     return FunctionStep(name, partial(_only, row), lambda x, y: _only(back, y), on_one)
 
 
-_STEPS = {
-    "view_as_complex": _view_step("view_as_complex", "view_as_real"),
-    "view_as_real": _view_step("view_as_real", "view_as_complex"),
-}
+_STEPS = {name: _view_step(name, inverse) for name, inverse in _INVERSES.items()}
 
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": mean, "sum": sum}
 
