@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ...errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, ShapeError
 from ...kernels import matmul_ref as kernels
 from ..argument_types import Dims
 from ..dispatcher import binary
@@ -25,6 +25,7 @@ from .reduce import sum
 from .result_shapes import alike, contracted
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ORDERED = "".join(sorted(LETTERS))
 
 
 class ContractionAttributes(NamedTuple):
@@ -136,14 +137,17 @@ def _check_letters(term: str) -> None:
 
 
 @register_function
-def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
+def einsum(equation: str | Tensor, *operands: Tensor | Sequence[Any]) -> Tensor:
     """Sums of products of the operands by an equation, as torch.einsum: "bij,bjk->bik".
 
+    Instead of an equation, numbers may name the dims: `einsum(a, [0, 1], b, [2, 1], [0, 2])`.
     Operands are contracted from left to right. Any letter may be split; one that is summed gives
     partial sums. Raises OnefoldValueError for a malformed equation, ShapeError where sizes differ.
 
     Example: `einsum("ij,kj->ik", a, b)` is `a @ b.T`.
     """
+    if isinstance(equation, Tensor):
+        equation, operands = _of_numbers((equation, *operands))
     tensors: list[Tensor] = []
     for operand in operands:
         tensors += operand if isinstance(operand, Sequence) else [operand]
@@ -162,6 +166,31 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
         y = _contraction(y, x, f"{of_y},{of_x}->{kept}")
         of_y = kept
     return y if of_y == out else permute(y, tuple(of_y.index(letter) for letter in out))
+
+
+def _of_numbers(given: tuple[Any, ...]) -> tuple[str, tuple[Tensor, ...]]:
+    """The equation and operands of operands that are each followed by the numbers of their dims."""
+    count = len(given) - len(given) % 2
+    terms = [_letters(numbers) for numbers in given[1:count:2]]
+    out = "->" + _letters(given[-1]) if len(given) % 2 else ""
+    return ",".join(terms) + out, given[:count:2]
+
+
+def _letters(numbers: Sequence[Any]) -> str:
+    """The letters of the numbers of dims, 0 to 51; an ellipsis stays.
+
+    >>> _letters([0, 27, ...])  # in the order in which letters of an output stand by default
+    'Ab...'
+    """
+    if not isinstance(numbers, (list, tuple)):
+        raise OnefoldTypeError(f"einsum(): expected a list of numbers of dims, but got {numbers!r}")
+    found = ["..." if number is ... else number for number in numbers]
+    bad = [x for x in found if x != "..." and not (type(x) is int and 0 <= x < len(LETTERS))]
+    if bad:
+        raise OnefoldValueError(
+            f"einsum(): numbers of dims are integers in [0, {len(LETTERS)}), but got {bad[0]!r}"
+        )
+    return "".join(x if x == "..." else _ORDERED[x] for x in found)
 
 
 def _sizes(terms: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, int]:

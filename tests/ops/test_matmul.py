@@ -122,6 +122,27 @@ def test_parse(equation, ndims, found):
 
 
 @pytest.mark.parametrize(
+    ("numbers", "shapes"),
+    [
+        (([0, 1], [2, 1], [0, 2]), [(2, 3), (4, 3)]),
+        (([0, 1], [1, 30]), [(2, 3), (3, 4)]),
+        (([51, 3],), [(2, 3)]),
+        (([..., 1], [2, 1], [..., 2]), [(2, 5, 3), (4, 3)]),
+    ],
+)
+def test_dims_of_einsum_by_numbers(numbers, shapes):
+    given = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    pairs = list(zip(given, numbers, strict=False))
+    out = numbers[len(given) :]
+    wanted = torch.einsum(*[x for pair in pairs for x in pair], *out)
+    ours = [x for a, dims in pairs for x in (make_local(a), dims)]
+    torch.testing.assert_close(names.einsum(*ours, *out).to_torch(), wanted)
+    for wrong in ([0, 52], [0, "a"], 3):
+        with pytest.raises((ValueError, TypeError), match="numbers of dims"):
+            names.einsum(make_local(given[0]), wrong)
+
+
+@pytest.mark.parametrize(
     ("equation", "shapes", "reason"),
     [
         ("ij,jk", [(2, 3)], "2 operands"),
