@@ -166,7 +166,7 @@ def unpack(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return sizes
 
 
-def sizes_of(given: tuple[Any, ...], named: Dims) -> tuple[Any, ...]:
+def sizes_of(given: tuple[Any, ...], named: Dims | None) -> tuple[Any, ...]:
     """Variable arguments given as numbers, as one sequence, or as one sequence by its name."""
     return unpack(given if named is None else (*given, named))
 

@@ -119,7 +119,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @register_function
-def permute(input: Tensor, *axes: Dims, dims: Dims = None) -> Tensor:
+def permute(input: Tensor, *axes: Dims, dims: Dims | None = None) -> Tensor:
     """The dims in the given order; a split moves with its dim.
 
     Example:
@@ -308,7 +308,7 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
 
 
 @register_function
-def expand(input: Tensor, *sizes: Dims, size: Dims = None) -> Tensor:
+def expand(input: Tensor, *sizes: Dims, size: Dims | None = None) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
     Raises OnefoldRuntimeError when a dim of another size would change.

@@ -184,13 +184,12 @@ def _letters(numbers: Sequence[Any]) -> str:
     """
     if not isinstance(numbers, (list, tuple)):
         raise OnefoldTypeError(f"einsum(): expected a list of numbers of dims, but got {numbers!r}")
-    found = ["..." if number is ... else number for number in numbers]
-    bad = [x for x in found if x != "..." and not (type(x) is int and 0 <= x < len(LETTERS))]
+    bad = [x for x in numbers if x is not ... and not (type(x) is int and 0 <= x < len(LETTERS))]
     if bad:
         raise OnefoldValueError(
             f"einsum(): numbers of dims are integers in [0, {len(LETTERS)}), but got {bad[0]!r}"
         )
-    return "".join(x if x == "..." else _ORDERED[x] for x in found)
+    return "".join("..." if x is ... else _ORDERED[x] for x in numbers)
 
 
 def _sizes(terms: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, int]:

@@ -233,7 +233,7 @@ _repeat_interleave = unary(RepeatInterleave())
 
 
 @register_function
-def repeat(self: Tensor, *sizes: Dims, repeats: Dims = None) -> Tensor:
+def repeat(self: Tensor, *sizes: Dims, repeats: Dims | None = None) -> Tensor:
     """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
     times = sizes_of(sizes, repeats)
     if len(times) < self.ndim:
@@ -245,7 +245,7 @@ def repeat(self: Tensor, *sizes: Dims, repeats: Dims = None) -> Tensor:
 
 
 @register_function
-def tile(input: Tensor, *sizes: Dims, dims: Dims = None) -> Tensor:
+def tile(input: Tensor, *sizes: Dims, dims: Dims | None = None) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
     times = sizes_of(sizes, dims)
     return _repeat(input, (*[1] * (input.ndim - len(times)), *times))

@@ -30,7 +30,7 @@ from .view import contiguous, view
 def resize_(
     self: Tensor,
     *sizes: Dims,
-    size: Dims = None,
+    size: Dims | None = None,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Resize the tensor in place: the elements stay in row-major order, new ones are zeros.

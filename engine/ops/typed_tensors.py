@@ -7,7 +7,7 @@ device type, and `isinstance` asks whether a tensor has these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack, cast as cast_type
+from typing import SupportsInt, TypeGuard, Unpack, cast as cast_type
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
     return tensor(value, **given)
 
 
-def _is_size(value: object, among_others: bool) -> bool:
+def _is_size(value: object, among_others: bool) -> TypeGuard[SupportsInt]:
     """Whether a value is a size: a whole number or, next to others, a tensor that holds one."""
     if among_others and isinstance(value, Tensor):
         return not value.ndim and not (value.is_floating_point() or value.is_complex())

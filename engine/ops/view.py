@@ -174,7 +174,7 @@ view = register_name("view", view_op(View()))
 
 
 @register_function
-def reshape(input: Tensor, *sizes: Dims, shape: Dims = None) -> Tensor:
+def reshape(input: Tensor, *sizes: Dims, shape: Dims | None = None) -> Tensor:
     """The elements, in row-major order, in another shape: a view wherever torch makes one.
 
     That depends on the steps by which `input` is a view, never on its layout: a base counts as
