@@ -99,7 +99,7 @@ class Autocast(Through):
     def _as(self, dtype: torch.dtype, x: object) -> object:
         if not isinstance(x, Tensor) or not x.meta.is_floating or x.dtype is dtype:
             return x
-        if not self.caches or self.captures:
+        if not self.caches or self.captures or self.batches:
             return names.cast(x, dtype)
         if isinstance(x.node, Leaf):
             return used(self.casts.of(x, x.node, dtype, self.inner is not None), x)

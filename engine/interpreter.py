@@ -34,9 +34,18 @@ class Interpreter:
         """Whether dropout keeps its mask where backward reads it sooner than it draws it again."""
         return True
 
+    @property
+    def batches(self) -> bool:
+        """Whether tensors stand for the rows of others, so that nothing may be kept with them."""
+        return False
+
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         """Run `op`; `call` is the function that was called: under `using(None)` it is eager."""
         raise NotImplementedError
+
+    def value_of_row(self, tensor: Tensor) -> torch.Tensor | None:
+        """The value of a tensor that stands for rows of another; None for other tensors."""
+        return None
 
     def before_change(self, tensor: Tensor) -> None:
         """Called before an in-place operation changes a tensor."""
@@ -117,6 +126,10 @@ class Through(Interpreter):
     @property
     def keeps_masks(self) -> bool:
         return self._to.keeps_masks
+
+    @property
+    def batches(self) -> bool:
+        return self._to.batches
 
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         with using(self.inner):

@@ -21,14 +21,16 @@ from .tensor import Shards, Tensor, from_shards
 
 
 def own_tuple(shards: Shards) -> Shards:
-    """The same shards in another tuple, outside of a graph's capture, where shards are values.
+    """The same shards in another tuple, except where values stand for them, as in captures.
 
     >>> import onefold as flow
     >>> x = flow.ones(2)
     >>> own_tuple(x.shards) is x.shards, own_tuple(x.shards)[0] is x.shards[0]
     (False, True)
     """
-    return shards if interpreter.capturing() else (*shards,)
+    if interpreter.capturing() or not isinstance(shards, tuple):  # a value, or a row of vmap
+        return shards
+    return (*shards,)
 
 
 def is_sole_owner(x: Tensor) -> bool:

@@ -32,6 +32,10 @@ def whole(
     """
     if interpreter.capturing():
         raise no_values(instead)
+    if (current := interpreter.get_current()) is not None:
+        value = current.value_of_row(x)
+        if value is not None:
+            return value
     meta = x.meta
     if x.is_meta:
         raise without_data(x, f"the value of {described(x)} was asked for at {user_line()}")

@@ -269,10 +269,11 @@ def _logsumexp(x: Tensor) -> Tensor:
 def _mean(log_input: bool, tensors: Inputs, reduction: str, ignored: int, *rest: Arg) -> Tensor:
     """The mean over split samples: the sum of the losses over that of the weights."""
     _, target, weight, _ = tensors
-    return _averaged(_losses[log_input](tensors, "sum", ignored, *rest), target, weight, ignored)
+    return averaged(losses[log_input](tensors, "sum", ignored, *rest), target, weight, ignored)
 
 
-def _averaged(total: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
+def averaged(total: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
+    """A total of losses over samples divided by the total weight of those that count."""
     divide = div_by_count if weight is None else div
     return divide(total, _total_weight(target, weight, ignored, total.dtype))
 
@@ -390,7 +391,7 @@ class TargetWeights(Op):
 
 
 # By whether the input is log probabilities.
-_cross_entropy, _nll = _losses = [general(CrossEntropy(log_input)) for log_input in (False, True)]
+_cross_entropy, _nll = losses = [general(CrossEntropy(log_input)) for log_input in (False, True)]
 cross_entropy_grad, _ = _grads = [general(CrossEntropyGrad(each)) for each in (False, True)]
 _cross_entropy_with_lse = several(CrossEntropyWithLse(), only_first=True)
 _weights = general(TargetWeights())
@@ -445,7 +446,7 @@ def keeping_cross_entropy(
     if reduction != "mean" or (input.meta.is_whole and target.meta.is_whole):
         return _cross_entropy_with_lse(tensors, reduction, *attrs)[0]
     total = _cross_entropy_with_lse(tensors, "sum", *attrs)[0]
-    return _averaged(total, *tensors[1:], ignore_index)
+    return averaged(total, *tensors[1:], ignore_index)
 
 
 def class_indices(target: Tensor) -> Tensor:
