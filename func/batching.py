@@ -74,14 +74,14 @@ def vmap(
 
     @wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        rows = _Rows(func, args, kwargs, in_dims)
+        rows = Rows(func, args, kwargs, in_dims)
         found = None if rows.size == 1 else rows.in_chunks(chunk_size, out_dims)
         return rows.one_by_one(randomness, out_dims) if found is None else found[0]
 
     return call
 
 
-class _Rows:
+class Rows:
     """A call of a function for the rows of its arguments."""
 
     def __init__(
@@ -142,7 +142,7 @@ class _Rows:
                 top = batching if autocast is None else Autocast(batching, autocast.dtypes, False)
                 with interpreter.using(top):
                     results = self.func(*tree_unflatten(given, self.form), **self.kwargs)
-                if batching.refusal or draws:
+                if batching.refusal or draws or batching.has_hooks():
                     return None
                 return (_gathered(batching, results, out_dims),)
             except Exception:  # noqa: BLE001 - a call for a row raises it again, if it is its own
@@ -157,7 +157,7 @@ def _gathered(batching: Batching, results: Any, out_dims: InDims) -> Any:
     """The results for all rows of a function that was called once."""
     leaves, form = tree_flatten(results)
     dims = _spread(out_dims, results, "out_dims")
-    taken: set[int] = set()  # what results have as their own
+    taken = batching.shards_of_arguments()  # and what other results have
     made = []
     for dim, leaf in zip(dims, leaves, strict=True):
         value, mapped = batching.value_of(leaf)

@@ -13,6 +13,7 @@ import torch
 
 from ..engine.meta import Meta
 from ..engine.ops.dims import expand
+from ..engine.ops.pool import PoolGrad
 from ..engine.ops.torch_op import TorchOp
 from ..engine.sbp import Sbp
 from ..engine.signature import Axis, Signature
@@ -23,7 +24,8 @@ from .batched_call import BatchedCall, NoRule, Results, folded, unfolded
 _BY_SIZE = frozenset(
     "convolution max_pool max_pool_take adaptive_max_pool adaptive_max_pool_take avg_pool "
     "avg_pool3d adaptive_avg_pool adaptive_avg_pool3d max_pool_grad adaptive_max_pool_grad "
-    "avg_pool_grad avg_pool3d_grad adaptive_avg_pool_grad adaptive_avg_pool3d_grad".split()
+    "avg_pool_grad avg_pool3d_grad adaptive_avg_pool_grad adaptive_avg_pool3d_grad lp_pool "
+    "lp_pool_grad interpolate interpolate_grad".split()
 )
 
 
@@ -106,7 +108,7 @@ def _times(meta: Meta, sbp: Sbp, size: int) -> Meta:
 def _attributes(call: BatchedCall, signature: Signature) -> Any:
     """The attributes, of which one may be the shape of the result."""
     shape = getattr(call.attrs, "shape", None)
-    if shape is None or tuple(shape) != call.shape or not call.op.name.endswith("pool_grad"):
+    if shape is None or tuple(shape) != call.shape or not isinstance(call.op, PoolGrad):
         return call.attrs
     whole = _times(call.metas[0], signature.outputs[0], call.size).shape
     return call.attrs._replace(shape=tuple(whole))

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import torch
 
 from ..engine import interpreter
+from ..engine.autograd import hooks
 from ..engine.autograd_tape import Leaf, Node, Output, saved_hooks
 from ..engine.convert import BOXING
 from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, new_table, prepare
@@ -80,8 +81,9 @@ class Batching(Through):
         self.looped: list[str] = []  # the ops that were run row by row
         self._start = next(interpreter.sequence)
         self._draws = draws
-        self._hooks = len(saved_hooks.items())
+        self._saved_hooks = len(saved_hooks.items())
         self._tracked = False  # whether a tensor of all rows requires a gradient
+        self._arguments: list[Tensor] = []
         self._written: dict[int, Tensor] = {}
 
     @property
@@ -100,11 +102,20 @@ class Batching(Through):
 
     def argument(self, x: Tensor) -> Tensor:
         """The tensor that stands for a row of `x`, whose rows lie along dim 0."""
+        self._arguments.append(x)
         made = from_shards(cast("Any", Row(self, x, True, True)), row_meta(x.meta))
         if x.node is not None:
             self._tracked = True
             made.node = Node(_Given(self), (x.node,), (), None, made.meta)
         return made
+
+    def shards_of_arguments(self) -> set[int]:
+        """The identities of the shards of all arguments."""
+        return {id(x.shards) for x in self._arguments}
+
+    def has_hooks(self) -> bool:
+        """Whether a hook waits for a gradient that arrives at a tensor of all rows instead."""
+        return self._tracked and any(edge.seq > self._start for edge in hooks)
 
     def row_of(self, x: Tensor) -> Row | None:
         """What a tensor of this interpreter stands for."""
@@ -155,8 +166,7 @@ class Batching(Through):
     def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
         if self._draws:
             raise self.refused("it draws random numbers")
-        hooks = saved_hooks.items()
-        if len(hooks) != self._hooks:
+        if len(saved_hooks.items()) != self._saved_hooks:
             raise self.refused("it decides what backward keeps")
         if isinstance(op, Source):
             return cast("R", self._source(call, *args))

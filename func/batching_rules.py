@@ -23,6 +23,12 @@ from .batching_rules_products import RULES as PRODUCTS
 
 Form: TypeAlias = Callable[..., Any]
 
+# Pointwise ops whose gradients are for a batch of channels, and no dims more.
+_OF_CHANNELS = frozenset(
+    "standardized group_normalized batch_normalized standard_slope group_norm_slope "
+    "batch_norm_slope".split()
+)
+
 RULES: dict[str, Rule] = {**POINTWISE, **DIMS, **PRODUCTS, **INDEXING, **NETWORK}
 
 
@@ -37,7 +43,7 @@ def rules_for(op: Op) -> list[Rule]:
     own = RULES.get(op.name)
     if isinstance(op, TorchOp):
         own = None
-    elif own is None and isinstance(op, Elementwise):
+    elif own is None and isinstance(op, Elementwise) and op.name not in _OF_CHANNELS:
         own = pointwise
     return [fold] if own is None else [own, fold]
 

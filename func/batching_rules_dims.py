@@ -49,7 +49,7 @@ def _whole(call: BatchedCall, made: Results) -> Results:
 _ALONG = (
     "sum mean softmax log_softmax softmax_grad log_softmax_grad amax amin max min any all var std "
     "variance_around logsumexp prod vector_norm cumsum cumprod recurrence first_index pick argmax "
-    "argmin median nanmedian sort argsort topk kthvalue mode"
+    "argmin median nanmedian sort topk kthvalue"
 )
 
 
@@ -109,6 +109,12 @@ def _expand(call: BatchedCall) -> Results:
     return call.run([x], (-1, *sizes))
 
 
+def _repeat(call: BatchedCall) -> Results:
+    x: Tensor = call.slots[0]
+    shape, times = call.rows[0].shape, call.attrs.sizes
+    return call.run([view(x, (call.size, *[1] * (len(times) - len(shape)), *shape))], (1, *times))
+
+
 def _transpose(call: BatchedCall) -> Results:
     if not call.rows[0].ndim:
         return _unchanged(call)
@@ -150,6 +156,7 @@ RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "permute": _moving(lambda call, ndim, attrs: (0, *_after(attrs.dims, ndim))),
     "expand": _expand,
+    "repeat": _repeat,
     "squeeze": _moving(lambda call, ndim, attrs: (_after(attrs.dims, ndim),)),
     "unsqueeze": _moving(lambda call, ndim, attrs: (wrap(attrs.dim, ndim + 1) + 1,)),
     "diagonal": _moving(

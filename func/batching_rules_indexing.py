@@ -50,11 +50,11 @@ def _numbers(call: BatchedCall, like: Tensor, ndim: int) -> Tensor:
 
 def _embedding(call: BatchedCall) -> Results:
     weight, index = call.slots
+    padding, by_frequency = call.attrs
+    if by_frequency or (padding >= 0 and call.mapped[0]):
+        raise NoRule  # the gradient counts the indices of a row
     if not call.mapped[0]:
         return call.run(call.slots, *call.attrs)
-    padding, by_frequency = call.attrs
-    if padding >= 0 or by_frequency:
-        raise NoRule
     rows, width = call.rows[0].shape
     index = add(index, mul(_numbers(call, index, call.rows[1].ndim), rows))
     return embedding(index, view(weight, (call.size * rows, width)))

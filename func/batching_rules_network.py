@@ -13,6 +13,8 @@ from ..engine.ops.cross_entropy import averaged, losses
 from ..engine.ops.dims import expand
 from ..engine.ops.norm import input_gradient, layer_norm_plain, rms_norm_plain
 from ..engine.ops.reduce import sum
+from ..engine.ops.torch_op import filled
+from ..engine.ops.vector_norm import vector_norm
 from ..engine.ops.view import view
 from ..engine.tensor import Tensor
 from .batched_call import BatchedCall, NoRule, Results, Rule, folded, unfolded
@@ -82,11 +84,13 @@ def _norm(call: BatchedCall) -> Results:
 def _norm_grad(call: BatchedCall) -> Results:
     """The gradients of layer_norm or rms_norm for x, weight and bias."""
     centered = call.op.name == "layer_norm_grad"
-    dy, x, weight = call.slots
-    if call.mapped[2] or x.dtype not in (torch.float32, torch.float64):
+    dy, x, weight = call.lead(0), call.lead(1), call.slots[2]
+    if x.dtype not in (torch.float32, torch.float64):
         raise NoRule
-    dy, x = call.lead(0), call.lead(1)
-    d_x = input_gradient(centered, dy, x, weight, call.attrs)
+    through = dy
+    if call.mapped[2]:
+        through, weight = mul(dy, call.aligned(2, call.rows[1].ndim)), None
+    d_x = input_gradient(centered, through, x, weight, call.attrs)
     plain = layer_norm_plain if centered else rms_norm_plain
     dims = tuple(range(1, x.ndim - len(call.attrs.shape)))
     along = mul(dy, plain(x, None, None, *call.attrs))
@@ -103,16 +107,14 @@ def _attention(call: BatchedCall) -> Results:
     *tensors, dropout = call.slots
     if dropout is not None:
         raise NoRule
-    given: list[Any] = []
-    for index, x in enumerate(tensors):
-        if x is None:
-            given.append(None)
-        elif index == 3 and not call.mapped[3] and (x.ndim < 4 or x.shape[0] == 1):
-            given.append(x)  # a mask for every sample
-        elif index == 3 and (call.rows[3].ndim < 4 or call.rows[3].shape[0] == 1):
-            raise NoRule
-        else:
-            given.append(folded(call.lead(index), 0))
+    given: list[Any] = [folded(call.lead(index), 0) for index in range(3)]
+    mask = tensors[3]
+    if call.mapped[3]:
+        mask = call.aligned(3, 4)
+        mask = folded(expand(mask, (call.size, call.rows[0].shape[0], *mask.shape[2:])), 0)
+    elif mask is not None and mask.ndim == 4 and mask.shape[0] != 1:  # a mask for each sample
+        mask = folded(call.lead(3), 0)
+    given.append(mask)
     (y, *rest) = call.run([*given, None], *call.attrs)
     return [unfolded(part, 0, call.size) for part in (y, *rest)]
 
@@ -171,7 +173,19 @@ def _gradient_in_parts(
     return made
 
 
+def _plain_norm(attrs: Any) -> Form | None:
+    """The form of `linalg.norm` of all elements, which is torch's function otherwise."""
+    _, *given = attrs.positional
+    others = [*given, *[value for _, value in attrs.named]]
+    return _norm_of_all if all(filled(each, ()) in (None, False) for each in others) else None
+
+
+def _norm_of_all(call: Function, tensors: Any, *attrs: Any) -> Tensor:
+    return vector_norm(tensors[0])
+
+
 SMALL_FORMS: dict[str, Callable[[Any], Form | None]] = {
+    "linalg.norm": _plain_norm,
     **dict.fromkeys(("cross_entropy", "nll_loss"), _reduced_loss),
     **dict.fromkeys(("cross_entropy_grad", "nll_loss_grad"), _reduced_gradient),
     "cross_entropy_with_lse": lambda attrs: _loss_without_lse,

@@ -77,7 +77,9 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = interpreter.get_current()
-        if current is not None and (current.captures or not isinstance(current, Through)):
+        if current is not None and (
+            current.captures or current.batches or not isinstance(current, Through)
+        ):
             current.before_functions(self._function)
             return self._function(*args, **kwargs)  # it is a part of that program
         autocast = _autocast(current)

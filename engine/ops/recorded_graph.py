@@ -56,6 +56,9 @@ class RecordingOp(TorchOp):
         if not wanted:
             return super().call(tensors, arguments)
         captured = interpreter.capturing()
+        current = interpreter.get_current()
+        if current is not None and current.batches:  # a record is of all rows
+            return super().call(tensors, arguments)
         if captured and not self.records_in_graphs:
             return super().call(tensors, arguments)
         made = _recorded(self, wanted, captured).call(tensors, arguments)[:-1]
