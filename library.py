@@ -214,7 +214,7 @@ class CustomOpDef:
         return fn
 
     def register_vmap(self, func: B | None = None, /) -> Any:
-        """Accepted and not needed: `flow.vmap` calls functions for each row (a decorator)."""
+        """Accepted and not needed: `flow.vmap` runs the ops of the body for all rows."""
         return (lambda given: given) if func is None else func
 
 
