@@ -147,6 +147,8 @@ class Rows:
                 return (_gathered(batching, results, out_dims),)
             except Exception:  # noqa: BLE001 - a call for a row raises it again, if it is its own
                 return None
+            finally:
+                batching.finish()
 
 
 def _rows_first(x: Tensor, dim: int) -> Tensor:

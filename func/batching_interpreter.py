@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn, TypeVar, cast
+from weakref import ref
 
 import torch
 
@@ -84,6 +85,7 @@ class Batching(Through):
         self._saved_hooks = len(saved_hooks.items())
         self._tracked = False  # whether a tensor of all rows requires a gradient
         self._arguments: list[Tensor] = []
+        self._constants: list[ref[Tensor]] = []
         self._written: dict[int, Tensor] = {}
 
     @property
@@ -143,7 +145,21 @@ class Batching(Through):
 
     def _made(self, tensor: Tensor, mapped: bool) -> Tensor:
         meta = row_meta(tensor.meta) if mapped else tensor.meta
-        return from_shards(cast("Any", Row(self, tensor, mapped)), meta)
+        made = from_shards(cast("Any", Row(self, tensor, mapped)), meta)
+        if not mapped:
+            self._constants.append(ref(made))
+        return made
+
+    def finish(self) -> None:
+        """Give tensors that are the same for each row their values: the function may keep them."""
+        for each in self._constants:
+            x = each()
+            row = None if x is None else self.row_of(x)
+            if x is not None and row is not None and not row.mapped:
+                x.shards, x.shared = row.tensor.shards, True
+                row.tensor.shared = True
+                if not isinstance(x.node, Leaf):
+                    x.node = row.tensor.node
 
     def value_of_row(self, tensor: Tensor) -> torch.Tensor | None:
         row = self.row_of(tensor)

@@ -687,6 +687,25 @@ def test_a_tensor_that_is_kept_has_no_value():
         kept[0] + 1
 
 
+def test_a_tensor_that_is_the_same_for_each_row_may_be_kept():
+    class Masked(flow.nn.Module):
+        mask = None
+
+        def forward(self, x):
+            if self.mask is None:
+                self.mask = flow.tril(flow.ones(3, 3))
+                self.mask[0] = 2.0
+            return self.mask @ x
+
+    layer = Masked()
+    with Calls() as calls:
+        found = flow.vmap(layer)(flow.ones(2, 3))
+    assert not calls.refusals
+    assert found.tolist() == [[6, 2, 3]] * 2
+    assert layer.mask.tolist() == [[2, 2, 2], [1, 1, 0], [1, 1, 1]]
+    assert layer(flow.ones(3)).tolist() == [6, 2, 3]
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 def test_jacobians_take_one_backward_pass():
     x = torch.randn(4, dtype=torch.float64)
