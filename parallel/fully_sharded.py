@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
+from math import prod
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
 from ..distributed.topology import get_world_size
 from ..distributed.world import world
+from ..engine.grad_attributes import HookHandle
 from ..engine.local_shards import joined_by_members
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
@@ -42,6 +44,7 @@ M = TypeVar("M", bound=Module | Sequence[Module])
 SHARD_MIN_SIZE = 1024
 
 _inside: ContextVar[bool] = ContextVar("inside_fully_sharded", default=False)
+_parts: ContextVar[bool] = ContextVar("parts_of_a_batch", default=False)  # the outermost call's
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,32 @@ class _Calls:
     """How the calls of a module are made: with a local batch, and in which dtypes."""
 
     def __init__(
-        self, batch: LocalBatch, policy: MixedPrecisionPolicy, is_tensor_parallel: bool
+        self,
+        batch: LocalBatch,
+        policy: MixedPrecisionPolicy,
+        is_tensor_parallel: bool,
+        names: Sequence[str],
+        ranks: int,
     ) -> None:
         self.batch = batch
         self.policy = policy
         self.is_tensor_parallel = is_tensor_parallel
+        self.names = names  # of the parameters that are none of an inner module's
+        self.ranks = ranks  # with batches of their own
+        self.had_parts = False  # in the last call
+        self.hooks: list[HookHandle] = []
+
+    def divide_gradients(self, module: Module, factor: float) -> None:
+        """Let gradients of local batches be sums over the ranks, divided by `factor`."""
+        for hook in self.hooks:
+            hook.remove()
+        scale = self.ranks / factor
+
+        def scaled(gradient: Tensor) -> Tensor:
+            return gradient * scale if self.had_parts else gradient
+
+        params = [module.get_parameter(name) for name in self.names]
+        self.hooks = [p.register_hook(scaled) for p in params if p.requires_grad and scale != 1]
 
     def on_own_tensors(self, given: Any) -> bool:
         """Whether a call computes on this rank's tensors, and those of its group.
@@ -118,6 +142,8 @@ class _Calls:
         given, local = (given, False) if outer or own else self.batch.joined(given)
         if policy.cast_forward_inputs and policy.param_dtype is not None:
             given = _cast(given, policy.param_dtype)
+        parts = _parts.set(_parts.get() if outer else own or local)
+        self.had_parts = _parts.get()
         token = _inside.set(True)
         before = on_own_tensors.set(own or on_own_tensors.get())
         try:
@@ -125,6 +151,7 @@ class _Calls:
         finally:
             on_own_tensors.reset(before)
             _inside.reset(token)
+            _parts.reset(parts)
         if policy.output_dtype is not None:
             result = _cast(result, policy.output_dtype)
         return self.batch.own_parts(result) if local else result
@@ -187,12 +214,16 @@ class FSDPModule(Module):
     def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
         """No effect: backward gathers what it reads."""
 
-    def set_gradient_divide_factor(self, factor: float) -> NoReturn:
-        """Raise OnefoldValueError: gradients are means over the ranks."""
-        raise OnefoldValueError(
-            "set_gradient_divide_factor: gradients are means over the ranks; multiply the loss for "
-            "another factor"
-        )
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide the sum over ranks of this module's gradients by `factor`, not by their number.
+
+        It counts for local batches; gradients of global ones are those of one process. Parameters
+        of modules inside that are sharded themselves have their own factor.
+        """
+        self._fsdp_calls.divide_gradients(self, factor)
+
+    def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
+        """No effect: gradients are summed, and scaled by themselves."""
 
     set_reduce_scatter_divide_factor = set_gradient_divide_factor
 
@@ -312,7 +343,8 @@ def shard_module(
     add_gathers(module, moved, again, own=own)
     add_gathers(module, cast_too, again, *dtypes, own=own)
     batch = LocalBatch(mesh.placement, mesh.axes, members_alone=alone)
-    module.__dict__["_fsdp_calls"] = _Calls(batch, policy, styled)
+    ranks = prod(mesh.placement.shape[axis] for axis in mesh.axes)
+    module.__dict__["_fsdp_calls"] = _Calls(batch, policy, styled, list(dims), ranks)
     if not isinstance(module, FSDPModule):
         module.__class__ = _sharded_class(type(module))
 

@@ -229,6 +229,49 @@ def test_a_method_takes_local_batches_too():
             np.testing.assert_allclose(found[name], gradient, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+def divided_gradients(shape):
+    """Of two backward passes: with factors that differ from module to module, and reset."""
+    mesh = init_device_mesh("cpu", shape)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64, bias=False)).double()
+    with flow.no_grad():
+        for weight in model.parameters():
+            weight.copy_(flow.linspace(-0.1, 0.2, weight.numel()).reshape(weight.shape))
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    x = flow.cos(flow.arange(4.0 * 64).reshape(4, 64).double() + flow.distributed.get_rank())
+
+    def gradients():
+        model(x).square().mean().backward()
+        found = [weight.grad.full_tensor().numpy() for weight in model.parameters()]
+        model.zero_grad()
+        return found
+
+    usual = gradients()
+    model[0].set_gradient_divide_factor(1.0)
+    model.set_gradient_divide_factor(8.0)
+    other = gradients()
+    model(x).square().mean().backward()
+    twice = gradients()
+    whole = x.to_global(mesh.placement, [flow.sbp.broadcast] * len(shape))
+    model(whole).square().mean().backward()
+    one = model[0].bias.grad.full_tensor().numpy()
+    model.zero_grad()
+    for each in (model[0], model):
+        each.set_gradient_divide_factor(4.0)
+    return usual, other, twice, gradients(), one
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_gradients_are_sums_divided_by_a_factor(shape):
+    for usual, other, twice, again, one in run_ranks(4, divided_gradients, shape):
+        for weight, (a, b, c, d) in enumerate(zip(usual, other, twice, again, strict=True)):
+            factor = 4.0 if weight < 2 else 0.5
+            np.testing.assert_allclose(b, a * factor, rtol=1e-9)
+            np.testing.assert_allclose(c, 2 * b, rtol=1e-9)
+            np.testing.assert_allclose(d, a, rtol=1e-9)
+        assert np.abs(one).max() < 3 * np.abs(usual[1]).max()  # of global batches, not scaled
+
+
 def test_methods_about_time_change_nothing(world):
     model = sharded(init_device_mesh("cpu", (2,)))
     assert model.unshard() is None
@@ -239,8 +282,7 @@ def test_methods_about_time_change_nothing(world):
     model.set_modules_to_forward_prefetch([model.blocks[0]])
     model.set_reshard_after_forward(False)
     assert not any(gather.reshard_after_forward for gather in model.blocks[0]._weight_gathers)
-    with pytest.raises(OnefoldValueError, match="means over the ranks"):
-        model.set_gradient_divide_factor(2.0)
+    model.set_force_sum_reduction_for_comms(True)
     with pytest.raises(OnefoldTypeError, match="FSDP does not support deepcopy"):
         copy.deepcopy(model)
 
