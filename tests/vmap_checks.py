@@ -131,3 +131,11 @@ def differences(sample, in_dims, inner):
         for one, other in zip(found, wanted, strict=True)
     ]
     return "; ".join(filter(None, texts)), calls
+
+
+def close(found, wanted):
+    """Assert that pytrees of tensors, of torch or of onefold, are close."""
+    found, wanted = tree_leaves(found), tree_leaves(wanted)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy(), 1e-6, 1e-9)
