@@ -135,6 +135,7 @@ class Rows:
             inner = current if autocast is None else autocast.inner
             self.batching = batching = Batching(inner, self.size, draws)
             try:
+                batching.check_retained()
                 given = [
                     x if dim is None else batching.argument(_rows_first(x, dim))
                     for dim, x in zip(self.dims, self.leaves, strict=True)

@@ -10,7 +10,7 @@ from weakref import ref
 import torch
 
 from ..engine import interpreter
-from ..engine.autograd import hooks
+from ..engine.autograd import hooks, retained
 from ..engine.autograd_tape import Leaf, Node, Output, saved_hooks
 from ..engine.convert import BOXING
 from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, new_table, prepare
@@ -114,6 +114,11 @@ class Batching(Through):
     def shards_of_arguments(self) -> set[int]:
         """The identities of the shards of all arguments."""
         return {id(x.shards) for x in self._arguments}
+
+    def check_retained(self) -> None:
+        """Refuse where a backward pass of rows might add to the `.grad` of an edge from outside."""
+        if any(edge.seq < self._start for edge in retained):
+            raise self.refused("a tensor that was computed keeps its gradient")
 
     def has_hooks(self) -> bool:
         """Whether a hook waits for a gradient that arrives at a tensor of all rows instead."""

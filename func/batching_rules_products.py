@@ -34,9 +34,6 @@ def _product(call: BatchedCall) -> Results:
         if row.ndim == 1:
             shape = (*shape, 1) if index else (1, *shape)
         if mapped:
-            if not index and batch == 2 and form == "nn" and not call.mapped[1]:
-                operands.append(view(call.slots[0], (call.size, *shape)))
-                continue
             shape = (call.size, *[1] * (batch - len(shape)), *shape)
         operands.append(_as(call.slots[index], shape))
     return call.whole(_PRODUCTS[form](*operands))

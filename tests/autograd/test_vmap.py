@@ -221,6 +221,16 @@ def a_tape_from_outside_that_is_kept(m):
     return flow.vmap(lambda r: flow.autograd.grad((r @ made).sum(), m.w, retain_graph=True)[0])(m.y)
 
 
+@for_each
+def a_retained_gradient(m):
+    made = m.w.sin()
+    made.retain_grad()
+    found = flow.vmap(lambda r: flow.autograd.grad((r @ made).sum(), made, retain_graph=True)[0])(
+        m.y
+    )
+    return found, made.grad
+
+
 @at_once
 def hessians(m):
     return flow.vmap(flow.func.hessian(lambda row: (row**3).sum() * row[0]))(m.x)
