@@ -21,6 +21,7 @@ from .dispatch_plan import KERNEL_ERRORS, ops
 from .meta import Meta
 from .tensor import Tensor
 from .view_memory import apart_from, is_recorded, note_changed, seen_by
+from .view_places import unnoticed
 
 
 def write_result(x: Tensor, name: str, args: Sequence[object], kwargs: dict[str, object]) -> bool:
@@ -101,7 +102,7 @@ def write_item(x: Tensor, index: object, value: object) -> bool:
         found = tuple([_given(item, x, memory) for item in place])
         memory.__setitem__(found, _given(value, x, memory))
 
-    return _write(x, write)
+    return _write(x, write, item=place)
 
 
 def _given(arg: Any, x: Tensor, memory: torch.Tensor) -> Any:
@@ -136,8 +137,16 @@ def _is_free(x: Tensor, others: Sequence[object]) -> bool:
     return not records or not is_recorded(x)
 
 
-def _write(x: Tensor, write: Callable[[torch.Tensor], object], overwritten: bool = False) -> bool:
-    """Let a function write into the memory of a local tensor, if no other tensor shares it."""
+def _write(
+    x: Tensor,
+    write: Callable[[torch.Tensor], object],
+    overwritten: bool = False,
+    item: tuple[Any, ...] | None = None,
+) -> bool:
+    """Let a function write into the memory of a local tensor, if no other tensor shares it.
+
+    `item` is the index of the part that it writes, if it does not write all of the tensor.
+    """
     changed = seen_by(x, overwritten)
     if changed is None:
         return False
@@ -145,7 +154,8 @@ def _write(x: Tensor, write: Callable[[torch.Tensor], object], overwritten: bool
         write(x.shards[0])
     except KERNEL_ERRORS:
         return False
-    note_changed(changed)
+    kept = unnoticed(changed, x, item) if len(changed) > 1 else ()
+    note_changed([each for each in changed if id(each) not in kept] if kept else changed)
     return True
 
 

@@ -21,6 +21,7 @@ from .meta import Meta
 from .op import Needs
 from .tensor import Tensor, from_shards
 from .view_memory import apart_from, forget_output, is_recorded, note_changed, seen_by
+from .view_places import unnoticed
 from .views import Results, ViewStep, base_of, root_of, snapshot, views_of
 
 
@@ -42,6 +43,7 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
         check_change(tensor, "", value)
     if _write_memory(tensor, value, record):
         return
+    written = tensor
     path = [_Write(tensor, value, record)]
     while (base := base_of(tensor)) is not None:
         step = tensor._step
@@ -55,8 +57,9 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
         on_path = bool(path) and base_of(path[-1].tensor) is done.tensor
         writes += _followers(done, path.pop() if on_path else None)
     now = interpreter.stamp()
+    kept = unnoticed([each.tensor for each in writes], written)
     for each in writes:
-        set_value(*each, now)
+        set_value(*each, each.tensor.version if id(each.tensor) in kept else now)
 
 
 def _write_memory(view: Tensor, value: Tensor, record: bool) -> bool:
@@ -75,7 +78,8 @@ def _write_memory(view: Tensor, value: Tensor, record: bool) -> bool:
         return False
     memory = view.shards[0]
     memory.copy_(apart_from(memory, value.shards[0]))
-    note_changed(changed)
+    kept = unnoticed(changed, view)
+    note_changed([x for x in changed if id(x) not in kept] if kept else changed)
     return True
 
 

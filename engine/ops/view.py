@@ -18,7 +18,8 @@ from ..names import names, register_function, register_name
 from ..op import Kernel, Local
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from ..views import ViewStep, base_of, unlink
+from ..view_places import Chain, chain_of, on_one, strides_of
+from ..views import base_of, unlink
 from .data_movement import Rearrangement, follows, passes, unpack, wrap
 from .memory_formats import in_format, is_in_format
 
@@ -185,7 +186,7 @@ def reshape(input: Tensor, *sizes: Dims, shape: Dims | None = None) -> Tensor:
         base = input._base
     except AttributeError:  # as `base_of`, without a call
         base = input._base = None
-    if base is not None and not _can_view(_chain(input), y.meta.shape):
+    if base is not None and not _can_view(chain_of(input), y.meta.shape):
         return unlink(y)
     return y
 
@@ -266,7 +267,7 @@ def is_contiguous(
     """
     if memory_format is not torch.contiguous_format:
         return is_in_format(self, memory_format)
-    return not self.shared or base_of(self) is None or _is_contiguous(_chain(self))
+    return not self.shared or base_of(self) is None or _is_contiguous(chain_of(self))
 
 
 def at_least(x: Tensor, ndim: int) -> Tensor:
@@ -342,53 +343,22 @@ def _rearranged(x: Tensor, batch: list[int], parts: Shape, order: Shape, last: S
     return reshape(moved, *batch, *last)
 
 
-# Where the elements of a view would lie if its base were one array, row by row. This decides, for
-# every layout alike, what torch decides by the strides of one tensor: whether a reshape is a view,
-# and whether a tensor is contiguous.
-
-Chain = tuple[Shape, *tuple[ViewStep, ...]]  # the shape of a base, and the steps from a view to it
-
-
-def _chain(x: Tensor) -> Chain:
-    steps: list[ViewStep] = []
-    while (base := getattr(x, "_base", None)) is not None:
-        steps.append(x._step)
-        x = base
-    return (x.meta.shape, *steps)
-
-
 @lru_cache(maxsize=4096)
 def _can_view(chain: Chain, shape: Shape) -> bool:
     """Whether the strides allow a view of another shape."""
     try:
-        _on_one(chain).view(shape)
+        on_one(chain).view(shape)
     except RuntimeError:
         return False
     return True
 
 
-@lru_cache(maxsize=4096)
-def _strides(chain: Chain) -> tuple[Shape, int]:
-    """The strides in the base's memory, and the offset of the first element."""
-    x = _on_one(chain)
-    return tuple(x.stride()), int(x.storage_offset())
-
-
 def strides(x: Tensor) -> tuple[Shape, int]:
     """The strides of a tensor in its base, and its offset there."""
-    return _strides(_chain(x) if x.shared else (x.meta.shape,))
+    return strides_of(chain_of(x) if x.shared else (x.meta.shape,))
 
 
 @lru_cache(maxsize=4096)
 def _is_contiguous(chain: Chain) -> bool:
     """Whether the strides are those of row-major order."""
-    return _on_one(chain).is_contiguous()
-
-
-def _on_one(chain: Chain) -> torch.Tensor:
-    """The view on torch's data-free "meta" device."""
-    shape, *steps = chain
-    x = torch.empty(shape, device="meta")
-    for step in reversed(steps):
-        x = step.on_one(x)
-    return x
+    return on_one(chain).is_contiguous()
