@@ -13,6 +13,7 @@ from ...kernels import epilogue_ref as epilogues, matmul_ref as kernels, reduce_
 from ...kernels.common_shapes import broadcast_shapes
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.pointwise_ref import cast as cast_kernel
+from ..argument_errors import with_argument_errors
 from ..argument_types import NumberLike
 from ..cached_cast import is_cached_cast, wider_dtype
 from ..dispatcher import binary, ternary, unary
@@ -96,7 +97,8 @@ class Product(MatrixOp):
         self.form = form
 
     @staticmethod
-    def with_options(
+    @with_argument_errors
+    def matmul(
         a: Tensor,
         b: Tensor,
         out: Tensor | None,
@@ -110,6 +112,8 @@ class Product(MatrixOp):
         product = product_nt if transpose_b else product_tn if transpose_a else matmul
         y = product(a, b) if alpha is None or alpha == 1 else mul(product(a, b), alpha)
         return y if out is None else give_to(out, y)
+
+    with_options = matmul
 
     def deduce(self, a: Meta, b: Meta) -> Meta | None:
         if not alike(a, b) or _NDIMS.get(self.name) not in (None, (a.ndim, b.ndim)):

@@ -8,7 +8,7 @@ from onefold.engine.names import names
 from onefold.engine.ops.einsum import parse
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, parse as sbps, short, split
-from onefold.errors import OnefoldRuntimeError, ShapeError
+from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -50,6 +50,11 @@ def test_attention_scores_keep_batch_and_heads_split():
     q = make_global(torch.randn(4, 2, 3, 5), mesh, layout)
     assert names.einsum("bhid,bhjd->bhij", q, q).sbp == layout
     assert names.matmul(q, names.transpose(q, 2, 3)).sbp == layout
+
+
+def test_matmul_multiplies_by_a_number():
+    with pytest.raises(OnefoldTypeError, match=r"matmul: .* a number, but got str"):
+        names.matmul(tensor(2, 2), tensor(2, 2), alpha="two")
 
 
 @pytest.mark.parametrize("alpha", [None, 0.5])
