@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod
@@ -36,7 +37,8 @@ _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _WRAPPED = (UserDict, ChainMap, MappingProxyType)
-_CONTAINERS = (*_SEQUENCES, dict, *_WRAPPED, UserList)
+_CONTAINERS = (*_SEQUENCES, dict, *_WRAPPED, UserList, ContextVar)
+_CACHED = type(lru_cache(len))  # a function whose results are kept
 _ARRAYS = (np.ndarray, torch.Tensor, bytearray)  # whose elements are read as numbers
 _METHODS = (property, staticmethod, classmethod)
 _READ = 1 << 16  # bytes of an array that are compared in each call; a larger one is not
@@ -136,6 +138,8 @@ class Guards:
             self._add_all((value.func, value.args, value.keywords))
         elif isinstance(value, FunctionType):
             self._add_function(value)
+        elif isinstance(value, _CACHED):
+            self.add(value.__wrapped__)
         elif isinstance(value, _CONTAINERS):
             self._items.append((value, tuple(_items(value))))
             self._add_all(_items(value))
@@ -293,7 +297,7 @@ class Guards:
                 self._add_members(vars(value), self._words)
         elif isinstance(value, (*_PLAIN, *_FIXED, *_METHODS, Tensor)):
             return
-        elif isinstance(value, (FunctionType, MethodType, partial)):
+        elif isinstance(value, (FunctionType, MethodType, partial, _CACHED)):
             self.add(value)
         elif isinstance(value, (*_CONTAINERS, *_ARRAYS)):
             if id(value) not in self._seen:
@@ -458,6 +462,8 @@ def _items(container: object) -> Iterator[object]:
         yield from _items(dict(container))
     elif isinstance(container, UserList):
         yield from container
+    elif isinstance(container, ContextVar):
+        yield container.get(None)
 
 
 def _same(now: object, before: object) -> bool:

@@ -2,8 +2,9 @@
 
 import importlib
 import sys
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import partialmethod
+from functools import lru_cache, partialmethod
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -316,3 +317,23 @@ def test_classes_that_a_closure_has():
     program = compiled.program
     compiled(x)
     assert compiled.program is program
+
+
+def test_context_variables_and_functions_whose_results_are_kept():
+    factor, numbers = ContextVar("factor", default=2.0), [3.0]
+
+    @lru_cache
+    def number(index):
+        return numbers[index]
+
+    def run(x):
+        return x * factor.get() + number(0)
+
+    compiled, x = flow.compile(run), flow.ones(3)
+    assert compiled(x).tolist() == [5.0] * 3
+    token = factor.set(4.0)
+    assert compiled(x).tolist() == run(x).tolist() == [7.0] * 3
+    factor.reset(token)
+    numbers[0] = 1.0
+    number.cache_clear()
+    assert compiled(x).tolist() == run(x).tolist() == [3.0] * 3
