@@ -181,7 +181,15 @@ def lu_solve(
 ) -> Tensor:
     """torch.linalg.lu_solve on every shard; see torch's documentation."""
 
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+def matmul(
+    input: Tensor,
+    other: Tensor,
+    *,
+    out: Tensor | None = None,
+    transpose_a: bool | None = None,
+    transpose_b: bool | None = None,
+    alpha: complex | np.number[Any] | None = None,
+) -> Tensor:
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
 
 def matrix_exp(input: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -208,7 +208,7 @@ def fused_dot_feature_interaction(
     return F.pad(row, (0, output_padding)) if output_padding else row
 
 
-FORMS = {
+FORMS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         constant, global_constant, global_empty, one_hot, identity, cast, reduce_sum, reduce_mean,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from ..engine.tensor import Tensor
@@ -132,10 +135,11 @@ def combined_margin_loss(
     x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.5, m3: float = 0.0
 ) -> Tensor:
     """The cosines x (N, C) with margins at each row's label; see nn.CombinedMarginLoss."""
-    return CombinedMarginLoss(m1, m2, m3)(x, label)
+    loss: Tensor = CombinedMarginLoss(m1, m2, m3)(x, label)
+    return loss
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         cross_entropy, sparse_softmax_cross_entropy, softmax_cross_entropy, nll_loss,

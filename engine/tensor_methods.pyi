@@ -15,6 +15,7 @@ from torch.storage import TypedStorage, UntypedStorage
 from ..parallel.device_mesh import DeviceMesh
 from ..parallel.mesh_tensors import MeshPlacement
 from .argument_types import DeviceLike
+from .convert import SupportsSbp
 from .generator import Generator
 from .grad_attributes import HookHandle
 from .leaf_hooks import LeafHookHandle
@@ -215,7 +216,11 @@ class TensorMethods:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
-    def broadcast_to(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+    def broadcast_to(
+        self,
+        *sizes: builtins.int | Sequence[builtins.int],
+        size: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
         """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
     def byte(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.uint8; the same tensor when it is that already."""
@@ -279,7 +284,7 @@ class TensorMethods:
         """The complex conjugate; a real tensor itself."""
     def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
         """The tensor itself, or a copy of a view that is not contiguous in its base."""
-    def copy_(self, other: Tensor, non_blocking: builtins.bool = False) -> Self:
+    def copy_(self, other: Tensor | np.ndarray, non_blocking: builtins.bool = False) -> Self:
         """Take the value of `other`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def corrcoef(self) -> Tensor:
@@ -392,7 +397,11 @@ class TensorMethods:
         """`exp` of each element."""
     def exp2(self, /) -> Tensor:
         """`exp2` of each element."""
-    def expand(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+    def expand(
+        self,
+        *sizes: builtins.int | Sequence[builtins.int],
+        size: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
         """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
     def expand_as(self, other: Tensor) -> Tensor:
         """The tensor expanded to the shape of another tensor."""
@@ -683,7 +692,13 @@ class TensorMethods:
         """`input` with the elements where `mask` is true taken from `source`, in order."""
     def masked_select(self, mask: Tensor) -> Tensor:
         """The elements where `mask` is true, in one dim; the two broadcast against each other."""
-    def matmul(self, other: Tensor) -> Tensor:
+    def matmul(
+        self,
+        other: Tensor,
+        transpose_a: builtins.bool | None = None,
+        transpose_b: builtins.bool | None = None,
+        alpha: complex | np.number[Any] | None = None,
+    ) -> Tensor:
         """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
     def matrix_exp(self) -> Tensor:
         """torch.matrix_exp on every shard; see torch's documentation."""
@@ -928,7 +943,11 @@ class TensorMethods:
         """torch.ormqr on every shard; see torch's documentation."""
     def outer(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
-    def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
+    def permute(
+        self,
+        *axes: builtins.int | Sequence[builtins.int],
+        dims: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
         """The dims in the given order; a split moves with its dim."""
     def pin_memory(self) -> Tensor:
         """A copy in page-locked memory, from which copies to a GPU are faster; itself if it is there."""
@@ -1006,7 +1025,11 @@ class TensorMethods:
         maxnorm: builtins.float,
     ) -> Tensor:
         """torch.renorm on every shard; see torch's documentation."""
-    def repeat(self, *repeats: builtins.int | Sequence[builtins.int]) -> Tensor:
+    def repeat(
+        self,
+        *sizes: builtins.int | Sequence[builtins.int],
+        repeats: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
         """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
     def repeat_interleave(
         self,
@@ -1025,6 +1048,7 @@ class TensorMethods:
     def resize_(
         self,
         *sizes: builtins.int | Sequence[builtins.int],
+        size: builtins.int | Sequence[builtins.int] | None = None,
         memory_format: torch.memory_format = ...,
     ) -> Self:
         """Resize the tensor in place: the elements stay in row-major order, new ones are zeros."""
@@ -1235,7 +1259,11 @@ class TensorMethods:
         dim: builtins.int = 0,
     ) -> tuple[Tensor, ...]:
         """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
-    def tile(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
+    def tile(
+        self,
+        *sizes: builtins.int | Sequence[builtins.int],
+        dims: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
         """`repeat` where fewer numbers than dims mean the last ones."""
     def to(
         self,
@@ -1263,7 +1291,9 @@ class TensorMethods:
         copy: builtins.bool = False,
     ) -> Tensor:
         """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
-    def to_local(self, *, copy: builtins.bool = False) -> Tensor:
+    def to_local(
+        self, *, grad_placements: Sequence[SupportsSbp] | None = None, copy: builtins.bool = False
+    ) -> Tensor:
         """This process's shard as a local tensor."""
     def to_sparse(self, sparse_dim: builtins.int | None = None) -> SparseTensor:
         """The elements that are not 0, of which there may be any number: not in graphs."""

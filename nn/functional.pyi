@@ -494,7 +494,7 @@ def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
     target: Tensor,
-    margin: int = 0,
+    margin: float = 0.0,
     size_average: bool | None = None,
     reduce: bool | str | None = None,
     reduction: str = "mean",

@@ -68,6 +68,7 @@ def _as_on_members(tree: Any, placement: Placement) -> Any:
     found = gather_objects(mine, tuple(range(here.size)))[first]
     if here.rank in placement.position:
         return tree
+    assert found is not None
     return tree_map(lambda at, value: tensor_ops.empty(0) if at else value, *found)
 
 

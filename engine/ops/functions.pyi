@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import ScalingType, SwizzleType
 
+from ..convert import SupportsSbp
 from ..generator import Generator
 from ..placed_device import PlacedDevice
 from ..placement import Placement
@@ -562,7 +563,7 @@ def binary_cross_entropy_with_logits(
     target: Tensor,
     weight: Tensor | None = None,
     pos_weight: Tensor | None = None,
-    reduction: int | str = 1,
+    reduction: int | str = 0,
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(input), computed without overflow."""
 
@@ -631,7 +632,9 @@ def broadcast_like(
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
 
-def broadcast_to(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def broadcast_to(
+    input: Tensor, *sizes: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
 def bucketize(
@@ -877,7 +880,7 @@ def cosh_(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
     """torch.cosine_embedding_loss on every shard; see torch's documentation."""
 
@@ -921,7 +924,7 @@ def ctc_loss(
     input_lengths: Tensor | Sequence[int],
     target_lengths: Tensor | Sequence[int],
     blank: int = 0,
-    reduction: int | str = 1,
+    reduction: int | str = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
     """torch.ctc_loss on every shard; see torch's documentation."""
@@ -1060,7 +1063,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The concatenation along dim 2."""
 
-def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
+def einsum(equation: str | Tensor, *operands: Tensor | Sequence[Any]) -> Tensor:
     """Sums of products of the operands by an equation, as torch.einsum: 'bij,bjk->bik'."""
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -1158,10 +1161,17 @@ def exp2_(input: Tensor, /) -> Tensor:
 def exp_(input: Tensor, /) -> Tensor:
     """`exp` of each element."""
 
-def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand(
+    input: Tensor, *sizes: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expand_copy(input: Tensor, *sizes: int | Sequence[int], out: Tensor | None = None) -> Tensor:
+def expand_copy(
+    input: Tensor,
+    *sizes: int | Sequence[int],
+    size: int | Sequence[int] | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """What `expand` gives, in memory of its own."""
 
 def expm1(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
@@ -1579,7 +1589,7 @@ def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 0
 ) -> Tensor:
     """torch.hinge_embedding_loss on every shard; see torch's documentation."""
 
@@ -1825,7 +1835,7 @@ def kaiser_window(
     """The vector that torch.kaiser_window makes, in any layout."""
 
 def kl_div(
-    input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False
+    input: Tensor, target: Tensor, reduction: int | str = 0, *, log_target: bool = False
 ) -> Tensor:
     """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch."""
 
@@ -2125,7 +2135,7 @@ def lu_unpack(
     """torch.lu_unpack on every shard; see torch's documentation."""
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
     """torch.margin_ranking_loss on every shard; see torch's documentation."""
 
@@ -2145,7 +2155,15 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is true, in one dim; the two broadcast against each other."""
 
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+def matmul(
+    input: Tensor,
+    other: Tensor,
+    *,
+    out: Tensor | None = None,
+    transpose_a: bool | None = None,
+    transpose_b: bool | None = None,
+    alpha: builtins.complex | np.number[Any] | None = None,
+) -> Tensor:
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
 
 def matrix_exp(input: Tensor) -> Tensor:
@@ -2751,10 +2769,17 @@ def pca_lowrank(
 def pdist(input: Tensor, p: float | str = 2.0) -> Tensor:
     """torch.pdist on every shard; see torch's documentation."""
 
-def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def permute(
+    input: Tensor, *axes: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """The dims in the given order; a split moves with its dim."""
 
-def permute_copy(input: Tensor, *dims: int | Sequence[int], out: Tensor | None = None) -> Tensor:
+def permute_copy(
+    input: Tensor,
+    *axes: int | Sequence[int],
+    dims: int | Sequence[int] | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """What `permute` gives, in memory of its own."""
 
 def pinverse(input: Tensor, rcond: Tensor | builtins.complex | np.number[Any] = 1e-15) -> Tensor:
@@ -2974,7 +2999,9 @@ def renorm(
 ) -> Tensor:
     """torch.renorm on every shard; see torch's documentation."""
 
-def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
+def repeat(
+    self: Tensor, *sizes: int | Sequence[int], repeats: int | Sequence[int] | None = None
+) -> Tensor:
     """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
 
 def repeat_interleave(
@@ -3519,7 +3546,9 @@ def threshold(
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """`threshold` in place."""
 
-def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def tile(
+    input: Tensor, *sizes: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
 
 def to_global(
@@ -3533,7 +3562,9 @@ def to_global(
 ) -> Tensor:
     """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
 
-def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
+def to_local(
+    self: Tensor, *, grad_placements: Sequence[SupportsSbp] | None = None, copy: bool = False
+) -> Tensor:
     """This process's shard as a local tensor."""
 
 def topk(
@@ -3609,7 +3640,7 @@ def triplet_margin_loss(
     p: float | str = 2,
     eps: float = 1e-06,
     swap: bool = False,
-    reduction: int | str = 1,
+    reduction: int | str = 0,
 ) -> Tensor:
     """torch.triplet_margin_loss on every shard; see torch's documentation."""
 

@@ -231,7 +231,7 @@ cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduc
     reduction="mean"): but 1 1 0 reduced
 hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None,
     reduction="mean"): each reduced
-margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None,
+margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None,
     reduction="mean"): each reduced
 multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,
     reduction="mean"): but 1 0 1 reduced
