@@ -295,11 +295,14 @@ CASES = [
             ("fp32", True, 1, 1024),
         )
     ],
-    Case(
-        add_chunks,
-        (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?"),
-        ("max", -inf, False, 64, 128, 1, STAGES),
-    ),
+    *[
+        Case(
+            add_chunks,
+            (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?"),
+            ("max", -inf, False, 64, lanes, block, STAGES),
+        )
+        for lanes, block in ((128, 1), (1, 1024))
+    ],
     *[
         Case(
             combine_chunks,
@@ -310,6 +313,7 @@ CASES = [
             ("bf16", "sum", False, 1, 1024),
             ("fp32", "sum", True, 1, 1024),
             ("fp32", "max", False, 128, 1),
+            ("fp32", "max", False, 1, 1024),
         )
     ],
     *[
