@@ -208,7 +208,7 @@ def fused_dot_feature_interaction(
     return F.pad(row, (0, output_padding)) if output_padding else row
 
 
-FORMS: dict[str, Callable[..., Any]] = {
+FORMS: dict[str, Callable[..., Tensor]] = {
     each.__name__: each
     for each in (
         constant, global_constant, global_empty, one_hot, identity, cast, reduce_sum, reduce_mean,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -135,11 +134,11 @@ def combined_margin_loss(
     x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.5, m3: float = 0.0
 ) -> Tensor:
     """The cosines x (N, C) with margins at each row's label; see nn.CombinedMarginLoss."""
-    loss: Tensor = CombinedMarginLoss(m1, m2, m3)(x, label)
-    return loss
+    made: Tensor = CombinedMarginLoss(m1, m2, m3)(x, label)
+    return made
 
 
-LOSSES: dict[str, Callable[..., Any]] = {
+LOSSES: dict[str, Callable[..., Tensor]] = {
     each.__name__: each
     for each in (
         cross_entropy, sparse_softmax_cross_entropy, softmax_cross_entropy, nll_loss,

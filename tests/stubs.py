@@ -190,7 +190,7 @@ def definition(name, attribute=None, change=None, note=""):
 
 
 # In torch functions take `out=`, and methods do not.
-OUT = re.compile(r"(, \*)?, out: [\w\[\] |]+ \| None = None")
+OUT = re.compile(r"(, \*(?=, out[^,]*$))?, out: [\w\[\] |]+ \| None = None")
 
 
 def as_method(parameters, result):

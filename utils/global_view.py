@@ -64,12 +64,11 @@ def _as_on_members(tree: Any, placement: Placement) -> Any:
     is_tensor = tree_map(lambda x: isinstance(x, Tensor), tree)
     rest = tree_map(lambda x: None if isinstance(x, Tensor) else x, tree)
     first = placement.flat_ranks[0]
-    mine = (is_tensor, rest) if here.rank == first else None
-    found = gather_objects(mine, tuple(range(here.size)))[first]
+    mine = (is_tensor, rest) if here.rank == first else (None, None)
+    is_tensor, rest = gather_objects(mine, tuple(range(here.size)))[first]
     if here.rank in placement.position:
         return tree
-    assert found is not None
-    return tree_map(lambda at, value: tensor_ops.empty(0) if at else value, *found)
+    return tree_map(lambda at, value: tensor_ops.empty(0) if at else value, is_tensor, rest)
 
 
 def to_local(input: Any, *, copy: bool = False) -> Any:
