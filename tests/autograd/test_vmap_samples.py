@@ -38,10 +38,11 @@ READ = {"getitem", "masked_scatter", "one_hot", "setitem"}
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
 def test_rows_at_once(sample):
+    # Gradients inside the function, or outside of it: there are too many samples for both.
     every, *others = mixes(len(rows_of(sample)))
-    kinds = [(every, False), *[(every, True)] * sample.grad]
+    kinds = [(every, sample.grad and sample.seed % 2 == 0)]
     if others:
-        kinds.append((others[sample.seed % 2], False))
+        kinds.append((others[sample.seed // 2 % 2], False))
     for in_dims, inner in kinds:
         text, calls = differences(sample, in_dims, inner)
         assert not text, (in_dims, inner)
