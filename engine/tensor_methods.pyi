@@ -695,6 +695,7 @@ class TensorMethods:
     def matmul(
         self,
         other: Tensor,
+        *,
         transpose_a: builtins.bool | None = None,
         transpose_b: builtins.bool | None = None,
         alpha: complex | np.number[Any] | None = None,
