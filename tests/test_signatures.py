@@ -39,7 +39,9 @@ def takes(ours, form):
         return True  # an in-place form hands everything on to its function
     sizes = any(each.kind is each.VAR_POSITIONAL for each in ours)
     rest = iter([each.name for each in ours if each.kind is not each.KEYWORD_ONLY])
-    by_place = [name for name in form.by_place if name != "size" or not sizes]
+    # Variable arguments take the sizes by place; a parameter of torch's name takes them by name.
+    named = {each.name for each in ours if each.kind is each.KEYWORD_ONLY} | {"size"}
+    by_place = [name for name in form.by_place if not sizes or name not in named]
     return all(name in rest for name in by_place) and (form.by_name <= every or "options" in every)
 
 
