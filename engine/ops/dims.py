@@ -33,7 +33,6 @@ from .data_movement import (
     follows,
     overlapping,
     passes,
-    sizes_of,
     unpack,
     wrap,
     wrap_all,
@@ -126,7 +125,7 @@ def permute(input: Tensor, *axes: Dims, dims: Dims | None = None) -> Tensor:
         >>> onefold.ones(2, 3, 4).permute(2, 0, -2).shape
         torch.Size([4, 2, 3])
     """
-    return _permute(input, sizes_of(axes, dims))
+    return _permute(input, unpack(axes if dims is None else (*axes, dims)))
 
 
 @register_function
@@ -313,7 +312,7 @@ def expand(input: Tensor, *sizes: Dims, size: Dims | None = None) -> Tensor:
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
-    wanted = sizes_of(sizes, size)
+    wanted = unpack(sizes if size is None else (*sizes, size))
     shape = input.meta.shape
     new = len(wanted) - len(shape)
     if new >= 0:  # else the op says what is wrong
