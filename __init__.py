@@ -107,6 +107,7 @@ dtype = _torch.dtype
 layout, memory_format = _torch.layout, _torch.memory_format
 finfo, iinfo = _torch.finfo, _torch.iinfo
 Future = _torch.futures.Future
+SymInt, SymFloat, SymBool = _torch.SymInt, _torch.SymFloat, _torch.SymBool
 get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
 OutOfMemoryError = _torch.OutOfMemoryError
 can_cast, promote_types = _torch.can_cast, _torch.promote_types

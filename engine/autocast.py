@@ -28,6 +28,8 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DEFAULTS = {"cpu": torch.bfloat16, "cuda": torch.float16}
+# Devices of torch that are not here, of which programs ask whether they are in use.
+_OTHERS = frozenset("hpu ipu maia mps mtia xla xpu".split())
 
 
 class _LastCast(NamedTuple):
@@ -248,6 +250,8 @@ def _dtypes() -> Mapping[str, torch.dtype]:
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether ops on devices of this type are cast now."""
+    if device_type in _OTHERS:
+        return False
     return _device_type(device_type) in _dtypes()
 
 

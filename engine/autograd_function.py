@@ -47,6 +47,9 @@ class Context:
         self._saved = list(tensors)
         self._moment = next(interpreter.sequence)
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Accepted and ignored: derivatives in forward mode are computed by `backward`."""
+
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """The saved tensors; raises AutogradError if one has been changed in place since."""

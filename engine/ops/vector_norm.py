@@ -152,6 +152,8 @@ def norm(
     dim: Dims = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The vector norm of order `p` over `dim` (None: over all); "fro" is order 2.
 
@@ -161,7 +163,7 @@ def norm(
         p = 2
     if isinstance(p, str):
         raise OnefoldValueError(f"norm: p must be a number or 'fro', but got {p!r}")
-    return vector_norm(input, p, dim, keepdim, dtype=dtype)
+    return vector_norm(input, p, dim, keepdim, dtype=dtype, out=out)
 
 
 @register_function

@@ -221,6 +221,7 @@ def test_blocks_nest():
 
     assert dtype() == torch.float32
     assert not flow.is_autocast_enabled("cpu")
+    assert not flow.is_autocast_enabled("mps") and not torch.is_autocast_enabled("mps")
     with flow.autocast("cpu"):
         assert flow.is_autocast_enabled("cpu")
         assert not flow.is_autocast_enabled("cuda")

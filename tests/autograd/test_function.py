@@ -269,6 +269,7 @@ def modern(base, lib):
         def setup_context(ctx, inputs, output):
             x, ctx.factor = inputs
             ctx.save_for_backward(x, output[0])
+            ctx.save_for_forward(x)
 
         @staticmethod
         def backward(ctx, dy, dz):

@@ -428,3 +428,13 @@ def _orders():
 
 def test_ranks_that_differ_are_told():
     assert run_ranks(2, _orders) == [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 0]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_generator_of_a_loader_is_the_one_that_was_given(workers):
+    for lib in (flow, torch):
+        for source in (None, lib.Generator()):
+            loader = lib.utils.data.DataLoader(
+                range(4), 2, shuffle=True, num_workers=workers, generator=source
+            )
+            assert len(list(loader)) == 2 and loader.generator is source

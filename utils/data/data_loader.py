@@ -92,6 +92,7 @@ class DataLoader(torch_data.DataLoader[T_co]):
             prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device, in_order=in_order,
         )  # fmt: skip
+        self.generator: Any = generator
 
     # Where it is.
 
@@ -135,6 +136,7 @@ class DataLoader(torch_data.DataLoader[T_co]):
             self.generator = torch_generator(self.source)  # of the workers' seeds
             iterator = self._resumed(skipped) if skipped else super().__iter__()
         finally:
+            self.generator = self.source
             if skipped:  # what was drawn when the iteration began was drawn before the save
                 for source, state in zip(sources, now, strict=True):
                     source.set_state(state)
