@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from math import erf, inf, sqrt
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -52,6 +52,9 @@ class Plan(NamedTuple):
     wide: bool = False
 
 
+Drawn: TypeAlias = Callable[[int, int, Any], Tensor]  # of a seed, a call id and the device
+
+
 class Fill(Protocol):
     """Fills a box on a device (the CPU by default); `options` are those of its `Plan`."""
 
@@ -61,7 +64,17 @@ class Fill(Protocol):
     ) -> Tensor: ...  # fmt: skip
 
 
-def drawn(plan: Callable[..., Plan]) -> Fill:
+class PlannedFill(Fill, Protocol):
+    """A `Fill` that can be planned once for tensors of one shape.
+
+    `whole(shape, device, **options)` is the function of a seed, a call id and the device that
+    fills one.
+    """
+
+    whole: Callable[..., Drawn]
+
+
+def drawn(plan: Callable[..., Plan]) -> PlannedFill:
     """The function that fills boxes as a function of its options plans."""
 
     @wraps(plan)
@@ -82,7 +95,27 @@ def drawn(plan: Callable[..., Plan]) -> Fill:
             wide=wide,
         )  # fmt: skip
 
-    return run
+    def whole(shape: Ints, device: torch.device | str, **options: object) -> Drawn:
+        kind, dtype, transform, numbers, wide = plan(**options)
+        start, how = (0,) * len(shape), (kind, numbers)
+        on_host = str(device) == "cpu"
+
+        def draw(seed: int, call: int, device: Any) -> Tensor:
+            small = drawn_ahead(
+                shape, start, shape, how, transform, seed=seed, call=call, dtype=dtype, wide=wide
+            )
+            if small is not None:
+                return small if on_host else small.to(device)
+            return fill(
+                shape, start, shape, transform, seed=seed, call=call, dtype=dtype, device=device,
+                wide=wide,
+            )  # fmt: skip
+
+        return draw
+
+    made = cast("PlannedFill", run)
+    made.whole = whole
+    return made
 
 
 def real_of(dtype: torch.dtype, asked: str) -> Real:

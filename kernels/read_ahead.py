@@ -9,8 +9,9 @@ rows of a table that is made once for a range of calls. Each row has the bits of
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,11 +48,10 @@ def drawn_ahead(
     Example: `drawn_ahead((8,), (2,), (3,), "bits", lambda w: w >> 8, seed=0, call=1,
     dtype=torch.int64, wide=False)` after the same with `call=0`.
     """
-    lanes, numel = 2 if wide else 4, prod(shape)
-    groups = (numel + lanes - 1) // lanes
-    if not 0 < groups * _MIN_CALLS <= MAX_GROUPS:
+    place = _in_table(shape, 2 if wide else 4)
+    if place is None:
         return None
-    calls = MAX_GROUPS // groups
+    groups, calls, strides, width = place
     number, row = divmod(call, calls)
     key = (seed, groups, kind, dtype)
     series = _series.get(key)
@@ -68,11 +68,30 @@ def drawn_ahead(
         series.tables[number] = table
         _drop_oldest(series.tables, _MAX_TABLES)
     series.latest = call
-    values = table[row].narrow(0, 0, numel).view(shape)
+    values = table.as_strided(shape, strides, row * width)
     if size != shape:
         for dim, (start, length) in enumerate(zip(offset, size, strict=True)):
             values = values.narrow(dim, start, length)
     return values.clone(memory_format=torch.contiguous_format)
+
+
+class _Place(NamedTuple):
+    """Where the draws of a shape are in a table."""
+
+    groups: int  # of a draw
+    calls: int  # that a table serves
+    strides: Ints  # of a draw in its row
+    width: int  # of a row
+
+
+@lru_cache(maxsize=1024)
+def _in_table(shape: Ints, lanes: int) -> _Place | None:
+    """The place of draws of a shape; None for shapes that are not drawn ahead."""
+    groups = (prod(shape) + lanes - 1) // lanes
+    if not 0 < groups * _MIN_CALLS <= MAX_GROUPS:
+        return None
+    strides = tuple([prod(shape[dim + 1 :]) for dim in range(len(shape))])
+    return _Place(groups, MAX_GROUPS // groups, strides, groups * lanes)
 
 
 def _drop_oldest(kept: dict[Any, Any], most: int) -> None:

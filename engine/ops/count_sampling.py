@@ -5,6 +5,8 @@ The work for each element is fixed, so that no value is waited for and graphs ca
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 
 from ...errors import OnefoldTypeError
@@ -15,7 +17,7 @@ from ..tensor import Tensor
 from .cast import cast
 from .elementwise_nary import xlogy
 from .like import empty_like
-from .random_inplace import check_values, uniform_
+from .random_inplace import check_within, uniform_
 from .reduce import without_partials
 from .rejection_rounds import RejectionRounds
 from .torch_rows import FUNCTIONS
@@ -47,7 +49,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """
     _check_floating("poisson", input)
     rate = without_partials(input)
-    check_values(rate >= 0, "poisson expects all elements of input to be >= 0")
+    check_within(rate, 0, inf, "poisson expects all elements of input to be >= 0")
     rate = cast(rate, torch.float64)
     u = uniform_(empty_like(rate), generator=generator)
     z = FUNCTIONS["special.ndtri"](u).clamp(min=-9, max=9)
@@ -82,8 +84,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
             f"binomial: count and prob must have one dtype, but got {count.dtype} and {prob.dtype}"
         )
     n, p = without_partials(count), without_partials(prob)
-    check_values(n >= 0, "binomial expects all elements of count to be >= 0")
-    check_values((p >= 0) & (p <= 1), "binomial expects all elements of prob to be in [0, 1]")
+    check_within(n, 0, inf, "binomial expects all elements of count to be >= 0")
+    check_within(p, 0, 1, "binomial expects all elements of prob to be in [0, 1]")
     n, p = cast(n.floor(), torch.float64), cast(p, torch.float64)
     rare = minimum(p, 1 - p)
     few = _few(n, rare, generator)

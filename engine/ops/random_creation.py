@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, Unpack, cast
+from typing import NamedTuple, TypeAlias, Unpack, cast
 
 import torch
 
@@ -12,6 +12,7 @@ from ...distributed import provenance
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
+from .. import interpreter
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
 from ..dispatch_plan import cleared_with_plans
 from ..generator import Generator, default_generator
@@ -33,20 +34,16 @@ def random_source(
     **options: object,
 ) -> Tensor:
     """A random tensor: `fill` is a box-filling kernel of kernels/random, with its options."""
-    source = generator or default_generator
-    if not isinstance(source, Generator):
-        raise OnefoldTypeError(
-            f"{what}: generator must be a flow.Generator, but got {generator!r}; make one with "
-            "flow.Generator().manual_seed(seed)"
-        )
+    source = _source(what, generator)
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
     shape = tuple(shape)
     if dtype.is_complex and fill in (random_kernels.uniform, random_kernels.normal):
         return _complex_source(what, shape, fill, source, dtype, placed, options)
     plain = plain_meta(shape, dtype, layout)
-    if plain is not None and not options:
-        return _drawn(source, _local_draw(fill, plain))
+    if plain is not None:
+        settings = _settings(options) if options else ()
+        return _drawn(source, _local_draw(fill, plain, *settings))
     draw = source.draw()
 
     def maker(box: Box, device: torch.device | None) -> torch.Tensor:
@@ -58,9 +55,6 @@ def random_source(
     if provenance.state.on:
         vars(maker)["values"] = draw.seed, draw.call
     try:
-        if plain is not None:
-            whole = ((0,) * len(shape), shape)
-            return from_shards((maker(whole, plain.device),), plain)
         return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
@@ -89,6 +83,38 @@ def _complex_source(
     return made.requires_grad_() if requires_grad else made
 
 
+def random_like(
+    what: str,
+    x: Tensor,
+    fill: Callable[..., torch.Tensor],
+    generator: Generator | None,
+    layout: Callable[[Tensor, TypedLayout], TypedLayout],
+    dtype: torch.dtype | None = None,
+    **options: object,
+) -> Tensor:
+    """`random_source` in the shape of `x`; `layout` gives its layout where `x` is no plain one."""
+    meta = x.meta
+    plain = meta.placement is None and meta.has_data and not (dtype or meta.dtype).is_complex
+    if plain and interpreter.get_current() is None:
+        if dtype is not None and dtype is not meta.dtype:
+            meta = meta.like(dtype=dtype)
+        return _drawn(_source(what, generator), _local_draw(fill, meta, *_settings(options)))
+    found = layout(x, {"dtype": dtype or meta.dtype})
+    return random_source(what, meta.shape, fill, generator, found, **options)
+
+
+def _source(what: str, generator: object) -> Generator:
+    """The generator that is drawn from. Raises OnefoldTypeError for what is none."""
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, Generator):
+        raise OnefoldTypeError(
+            f"{what}: generator must be a flow.Generator, but got {generator!r}; make one with "
+            "flow.Generator().manual_seed(seed)"
+        )
+    return generator
+
+
 class LocalDraw(NamedTuple):
     """A local random tensor: its meta, and the function that fills it, given a seed and call id."""
 
@@ -96,16 +122,28 @@ class LocalDraw(NamedTuple):
     fill: Callable[[int, int, torch.device | None], torch.Tensor]
 
 
+# The name, type and value of an option; zeros differ by their texts.
+Setting: TypeAlias = tuple[str, type, object, str]
+
+
+def _settings(options: dict[str, object]) -> list[Setting]:
+    return [(name, type(o), o, "" if o else repr(o)) for name, o in options.items()]
+
+
 @cleared_with_plans
 @lru_cache(maxsize=4096)
-def _local_draw(reference: Kernel, meta: Meta) -> LocalDraw:
+def _local_draw(reference: Kernel, meta: Meta, *settings: Setting) -> LocalDraw:
     kernel = pick(reference, meta.device_type)
-    shape, dtype = tuple(meta.shape), meta.dtype
+    shape, dtype, device = tuple(meta.shape), meta.dtype, meta.device
+    options = {"dtype": dtype, **{name: value for name, _, value, _ in settings}}
+    whole = getattr(reference, "whole", None) if kernel is reference else None
+    if whole is not None:
+        return LocalDraw(meta, whole(shape, device, **options))
     start = (0,) * len(shape)
 
     def fill(seed: int, call: int, device: torch.device | None) -> torch.Tensor:
-        drawn = {"seed": seed, "call": call, "dtype": dtype, "device": device}
-        made: torch.Tensor = kernel(shape, start, shape, **drawn)
+        drawn = {"seed": seed, "call": call, "device": device}
+        made: torch.Tensor = kernel(shape, start, shape, **drawn, **options)
         return made
 
     return LocalDraw(meta, around(kernel, fill))

@@ -10,7 +10,9 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
 from ...kernels import random_ref as random_kernels
+from ...kernels.host_memory import on_host
 from .. import interpreter
+from ..captures import shards_of
 from ..generator import Generator
 from ..inplace import overwrite
 from ..names import register_function
@@ -19,10 +21,10 @@ from ..values import item
 from ..view_writes import check_change
 from .arithmetic import add, mul
 from .cast import cast
-from .compare import lt
+from .compare import ge, le, logical_and, lt
 from .extremum import all
 from .like import layout_like
-from .random_creation import random_source
+from .random_creation import random_like
 from .reduce import without_partials
 from .unary import ceil, exp, tan
 
@@ -37,8 +39,7 @@ def _drawn(
 ) -> Tensor:
     """Random numbers in the shape and layout of a tensor that will take them."""
     check_change(self, name)
-    layout = layout_like(self, {"dtype": dtype or self.dtype})
-    return random_source(name, self.shape, fill, generator, layout, **options)
+    return random_like(name, self, fill, generator, layout_like, dtype, **options)
 
 
 def _taken(self: Tensor, value: Tensor, name: str) -> Tensor:
@@ -153,6 +154,28 @@ def check_values(valid: Tensor, message: str) -> None:
         torch._assert_async(shard.all(), message)
 
 
+def check_within(x: Tensor, least: float, most: float, message: str) -> None:
+    """`check_values`, whether every element is in [least, most]; NaN is not."""
+    extremes = extremes_on_host(x)
+    if extremes is None:
+        valid = ge(x, least)
+        check_values(valid if most == math.inf else logical_and(valid, le(x, most)), message)
+    elif not (least <= extremes[0] and extremes[1] <= most):
+        raise OnefoldRuntimeError(message)
+
+
+def extremes_on_host(x: Tensor) -> tuple[float, float] | None:
+    """The least and the greatest element, NaN if one is; None where that is not known at once."""
+    meta = x.meta
+    if meta.placement is not None or not meta.has_data or interpreter.get_current() is not None:
+        return None
+    (part,) = shards_of(x)
+    if not on_host(part) or not part.numel() or not part.dtype.is_floating_point:
+        return None
+    least, most = torch.aminmax(part)
+    return least.item(), most.item()
+
+
 def _computed_in(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype is torch.float64 else torch.float32
 
@@ -166,15 +189,21 @@ def bernoulli_(
     Raises OnefoldValueError for a number p outside of [0, 1], OnefoldRuntimeError for a tensor with
     such elements (on a GPU, where that is not waited for, the device reports it, as in torch).
     """
+    check_change(self, "bernoulli_")
+    return _taken(self, draw_bernoulli(self, p, generator), "bernoulli_")
+
+
+def draw_bernoulli(x: Tensor, p: Tensor | float, generator: Generator | None) -> Tensor:
+    """Bools in the shape of `x`, true with probability `p`; raises as `bernoulli_` does."""
     if isinstance(p, Tensor):
         p = without_partials(p)
-        check_values((p >= 0) & (p <= 1), "bernoulli_ expects all elements of p to be in [0, 1]")
+        check_within(p, 0, 1, "bernoulli_ expects all elements of p to be in [0, 1]")
     elif not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     double = isinstance(p, Tensor) and p.dtype is torch.float64
-    dtype = torch.float64 if double else _computed_in(self)
-    u = _drawn(self, "bernoulli_", random_kernels.uniform, generator, dtype)
-    return _taken(self, lt(u, p), "bernoulli_")
+    dtype = torch.float64 if double else _computed_in(x)
+    u = random_like("bernoulli_", x, random_kernels.uniform, generator, layout_like, dtype)
+    return lt(u, p)
 
 
 @register_function

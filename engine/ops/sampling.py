@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Unpack
 
 import torch
@@ -12,6 +13,7 @@ from .. import interpreter
 from ..argument_types import Dims, TypedLayout
 from ..generator import Generator
 from ..grad_mode import no_grad
+from ..inplace import formatted_as
 from ..names import register_function
 from ..out_tensors import give_to, made_for
 from ..sbp import broadcast, split
@@ -19,11 +21,12 @@ from ..tensor import Tensor, tensor_ops
 from ..values import item
 from .arithmetic import add, div, mul
 from .cast import cast, widened
+from .compare import ge, gt, logical_and, lt
 from .creation import read_size
 from .extremum import all
-from .like import constant_like, empty_like, layout_like
-from .random_creation import rand, random_source
-from .random_inplace import bernoulli_, check_values, exponential_, normal_
+from .like import constant_like, layout_like
+from .random_creation import rand, random_like, random_source
+from .random_inplace import check_within, draw_bernoulli, extremes_on_host
 from .reduce import sum, without_partials
 from .scan import cumsum
 from .slicing import narrow
@@ -67,11 +70,12 @@ def normal(
     if out is not None:
         return give_to(out, normal(mean, std, generator=generator))
     if isinstance(std, Tensor):
-        check_values(std >= 0, "normal expects all elements of std >= 0.0")
+        check_within(std, 0, inf, "normal expects all elements of std >= 0.0")
     elif std < 0:
         raise OnefoldRuntimeError(f"normal expects std >= 0.0, but found std {std}")
     like = tensors[0] if len(tensors) == 1 else add(*[constant_like(x, 0) for x in tensors])
-    drawn = normal_(empty_like(like, dtype=tensors[0].dtype), generator=generator)
+    fill, dtype = random_kernels.normal, tensors[0].dtype
+    drawn = random_like("normal", like, fill, generator, layout_like, dtype, mean=0.0, std=1.0)
     return cast(add(mul(drawn, std), mean), tensors[0].dtype)
 
 
@@ -94,7 +98,8 @@ def bernoulli(
     probability = input if p is None else p
     if p is None and not input.dtype.is_floating_point:
         raise OnefoldTypeError(f"bernoulli needs floating probabilities, but got {input.dtype}")
-    return bernoulli_(empty_like(input), probability, generator=generator)
+    drawn = cast(draw_bernoulli(input, probability, generator), input.dtype)
+    return formatted_as(drawn, input)
 
 
 @register_function
@@ -137,7 +142,8 @@ def multinomial(
     if not interpreter.capturing():
         _check_distribution(weights)
     if not replacement:
-        order = exponential_(empty_like(weights), generator=generator)
+        fill = random_kernels.exponential
+        order = random_like("multinomial", weights, fill, generator, layout_like, scale=1.0)
         return topk(div(weights, order), num_samples).indices
     # In float64 no number of 24 bits below 1 times the sum is rounded up to the sum.
     sums = cumsum(weights, -1, dtype=torch.float64)
@@ -151,9 +157,17 @@ def multinomial(
 
 
 def _check_distribution(weights: Tensor) -> None:
-    right = all((weights >= 0) & (weights < torch.inf))
-    if item(right & all(sum(weights, -1) > 0)):  # one wait for the device
-        return
-    if not item(right):
+    """Raise OnefoldRuntimeError unless each row has weights that are finite, and one above 0."""
+    extremes = extremes_on_host(weights)
+    if extremes is not None:
+        right = extremes[0] >= 0 and extremes[1] < inf
+        if right and weights.shards[0].sum(-1).min().item() > 0:
+            return
+    else:
+        valid = all(logical_and(ge(weights, 0), lt(weights, inf)))
+        if item(logical_and(valid, all(gt(sum(weights, -1), 0)))):  # one wait for the device
+            return
+        right = item(valid)
+    if not right:
         raise OnefoldRuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     raise OnefoldRuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

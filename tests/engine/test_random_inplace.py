@@ -10,6 +10,7 @@ import torch
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldError
+from onefold.kernels import random_ref
 from onefold.testing.sample_checks import value_of
 
 PLACES = [([0, 1], "(S0)"), ([0, 1, 2], "(S1)"), ([1, 0], "(B)"), ([0, 1], "(P)"),
@@ -324,3 +325,37 @@ def test_layers_with_complex_weights():
         assert np.abs(bound.real).max() <= 0.5
         assert np.abs(bound.imag).max() > 0
         assert layer(lib.ones(2, 4, dtype=lib.complex64)).dtype is torch.complex64
+
+
+DRAWS = {
+    "uniform": (lambda x: x.uniform_(-1, 3), random_ref.uniform, {"low": -1, "high": 3}),
+    "normal": (lambda x: x.normal_(0.5, 2), random_ref.normal, {"mean": 0.5, "std": 2}),
+    "exponential": (lambda x: x.exponential_(4), random_ref.exponential, {"scale": 0.25}),
+    "random": (lambda x: x.random_(7), random_ref.randint, {"low": 0, "high": 7}),
+    "randint": (
+        lambda x: flow.randint(2, 9, x.shape, dtype=x.dtype),
+        random_ref.randint,
+        {"low": 2, "high": 9},
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
+@pytest.mark.parametrize("name", DRAWS)
+def test_settings_of_planned_draws(name, dtype, world):
+    draw, kernel, options = DRAWS[name]
+    flow.manual_seed(3)
+    for call in range(4):  # from the second on of a table
+        made = draw(flow.zeros(5, 3, dtype=dtype)).numpy()
+        expected = kernel((5, 3), (0, 0), (5, 3), seed=3, call=call, dtype=dtype, **options)
+        assert made.tolist() == expected.tolist()
+
+
+def test_planned_draws_tell_settings_apart(world):
+    x = flow.zeros(4)
+    assert x.normal_(1, 0).tolist() == [1] * 4
+    assert x.normal_(2, 0).tolist() == [2] * 4
+    for zero in (0.0, -0.0, 0):
+        assert math.copysign(1, float(flow.zeros(()).uniform_(zero, zero))) == 1
+    assert x.normal_(True, False).tolist() == [1] * 4
+    assert {*flow.randint(3, 4, (5,)).tolist()} == {3}
