@@ -10,7 +10,7 @@ depends on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -36,6 +36,12 @@ from .torch_op import (
 )
 
 _RECORD = "record"  # the attribute of a shard of the handle
+
+
+@cache
+def _nothing(device: torch.device) -> torch.Tensor:
+    """What handles are made of: each is a tensor object of its own, and has no values."""
+    return torch.zeros((), dtype=torch.bool, device=device)
 
 
 class Record(NamedTuple):
@@ -121,9 +127,12 @@ class Recorded(TorchOp):
         inputs = [*tensors]
         for index in self.wanted:
             inputs[index] = required(inputs[index]).detach().requires_grad_()
-        with torch.enable_grad():
+        if torch.is_grad_enabled():  # in most programs; to enable it takes time
             made = self.forward.compute(inputs, arguments)
-        handle = torch.zeros((), dtype=torch.bool, device=made[0].device).expand(shape)
+        else:
+            with torch.enable_grad():
+                made = self.forward.compute(inputs, arguments)
+        handle = _nothing(made[0].device).expand(shape)
         vars(handle)[_RECORD] = Record(inputs, made)
         outputs = tuple([y.detach() for y in made])
         if self.copies:

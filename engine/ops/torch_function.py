@@ -20,7 +20,7 @@ from ..op import Arg, Kernel, Local, required
 from ..signature import Axis, Rule, partials
 from ..tensor import Tensor
 from .recorded_graph import RecordingOp
-from .torch_op import Arguments, Dtypes, Given, Group, Outputs, Shapes, filled
+from .torch_op import Arguments, Dtypes, Given, Group, Outputs, Shapes, call_of
 
 # Of the tensor inputs of a call, in order: the dims that must be whole.
 WholeDims = Callable[[Sequence[Shape], Arguments], Sequence[set[int]]]
@@ -136,9 +136,7 @@ def _not_stretched(shapes: Sequence[Shape], dims: Sequence[int | None]) -> tuple
 
 def _called(function: Kernel, tensors: Given, arguments: Arguments) -> Outputs:
     """The result of a function with these tensors in the slots of its arguments."""
-    positional = [filled(form, tensors) for form in arguments.positional]
-    named = {name: filled(form, tensors) for name, form in arguments.named}
-    made = function(*positional, **named)
+    made = call_of(function, arguments)(tensors)
     return (made,) if isinstance(made, torch.Tensor) else tuple(made)
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from ...errors import OnefoldTypeError
 from ..dispatcher import general, several
+from ..generated import function as generated
 from ..meta import Meta, Shape
+from ..names import Function
 from ..op import Arg, Gradients, Kernel, Local, Needs, Op, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -28,14 +30,28 @@ Shapes = tuple[Shape | None, ...]
 Dtypes = tuple[torch.dtype | None, ...]
 
 
-@dataclass(frozen=True)
 class Slot:
-    """The position of a tensor among the arguments of a call."""
+    """The position of a tensor among the arguments of a call; there is one object for each."""
 
+    __slots__ = ("index",)
     index: int
+
+    def __new__(cls, index: int) -> Slot:
+        found = _slots.get(index)
+        if found is None:
+            made = super().__new__(cls)
+            made.index = index
+            found = _slots.setdefault(index, made)
+        return found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Slot, (self.index,)
 
     def __repr__(self) -> str:
         return f"argument {self.index}"
+
+
+_slots: dict[int, Slot] = {}
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,19 @@ class Constant:
     value: object
     zero: str = ""
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.type, self.value, self.zero))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+# The same object for the same argument, which a plan is then found by at once.
+_constant = lru_cache(maxsize=4096)(Constant)
 
 
 class Arguments(NamedTuple):
@@ -76,8 +103,12 @@ def slots_for(value: object, tensors: list[Tensor]) -> object:
         raise OnefoldTypeError(
             "got a torch.Tensor among the arguments; convert it with onefold.from_torch(x)"
         )
-    is_zero = isinstance(value, float) and not value
-    return Constant(type(value), value, repr(value) if is_zero else "")
+    text = repr(value) if isinstance(value, float) and not value else ""
+    kind: Any = type(value)
+    try:
+        return _constant(kind, value, text)
+    except TypeError:  # a value without a hash
+        return Constant(type(value), value, text)
 
 
 def filled(form: object, tensors: Sequence[object]) -> object:
@@ -88,6 +119,27 @@ def filled(form: object, tensors: Sequence[object]) -> object:
         return tuple([filled(part, tensors) for part in form])
     assert isinstance(form, Constant)
     return form.value
+
+
+@lru_cache(maxsize=4096)
+def call_of(function: Function, arguments: Arguments) -> Function:
+    """The call of a function with these arguments, as a function of the tensors in their slots."""
+    scope: dict[str, object] = {"function": function}
+
+    def text_of(form: object) -> str:
+        if isinstance(form, Slot):
+            return f"tensors[{form.index}]"
+        if isinstance(form, tuple):
+            return f"({''.join([text_of(part) + ', ' for part in form])})"
+        assert isinstance(form, Constant)
+        name = f"constant{len(scope)}"
+        scope[name] = form.value
+        return name
+
+    given = [text_of(form) for form in arguments.positional]
+    given += [f"{name}={text_of(form)}" for name, form in arguments.named]
+    text = f"def call(tensors):\n    return function({', '.join(given)})\n"
+    return generated(text, "call", "function of torch", scope)
 
 
 class Group(NamedTuple):
@@ -205,15 +257,21 @@ def gradients(
     pairs = [
         (y, dy) for y, dy in zip(outputs, dys, strict=True) if dy is not None and y.requires_grad
     ]
-    found: Outputs = torch.autograd.grad(
-        [y for y, _ in pairs],
-        leaves,
-        [dy for _, dy in pairs],
-        create_graph=again,
-        allow_unused=True,
-        materialize_grads=True,
+    # What `torch.autograd.grad` calls, after checks that take as long as a small gradient.
+    found: tuple[torch.Tensor | None, ...] = _run_backward(
+        tuple([y for y, _ in pairs]),
+        tuple([dy for _, dy in pairs]),
+        again,  # whether the graph is kept
+        again,
+        tuple(leaves),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
-    return found
+    made = zip(found, leaves, strict=True)
+    return tuple([torch.zeros_like(leaf) if dx is None else dx for dx, leaf in made])
+
+
+_run_backward: Function = torch.autograd.Variable._execution_engine.run_backward
 
 
 @lru_cache(maxsize=4096)

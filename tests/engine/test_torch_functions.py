@@ -1,11 +1,15 @@
 """Functions of torch and torch.nn.functional called on our tensors run our ops of their names."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 import onefold as flow
+from onefold.engine.ops.torch_op import Arguments, Slot, call_of, slots_for
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldError
 
@@ -93,3 +97,29 @@ def test_out_is_refused_as_torch_refuses_it(world):
     with pytest.raises(OnefoldError, match="automatic differentiation"):
         torch.add(leaf, x, out=flow.zeros(2, 3))
     assert leaf.tolist() == x.tolist()
+
+
+def test_arguments_are_the_same_objects_in_each_call():
+    """By which the plan of a call is found at once, without comparing them."""
+    found = []
+    for number in (2.0, 2.0, 2, True, 0.0, -0.0):
+        tensors = []
+        x = flow.ones(2)
+        found.append(slots_for([x, number, (x, None)], tensors))
+        assert tensors == [x, x]
+    assert all(found[0][i] is found[1][i] for i in range(2))
+    assert len({form[1] for form in found}) == 5
+    assert [type(form[1].value) for form in found] == [float, float, int, bool, float, float]
+    copied = copy.deepcopy(found[0]), pickle.loads(pickle.dumps(found[0]))
+    assert all(form == found[0] and hash(form) == hash(found[0]) for form in copied)
+
+
+def test_a_call_is_built_once_from_its_arguments():
+    def function(*args, **kwargs):
+        return args, kwargs
+
+    forms = slots_for([flow.ones(1), [1, flow.ones(1)], "a"], [])
+    arguments = Arguments(forms, (("scale", slots_for(0.5, [])), ("both", (Slot(1), Slot(0)))))
+    call = call_of(function, arguments)
+    assert call is call_of(function, arguments)
+    assert call(["x", "y"]) == (("x", (1, "y"), "a"), {"scale": 0.5, "both": ("y", "x")})
