@@ -173,10 +173,15 @@ def sequence(
 
 def known_values(vector: Tensor) -> tuple[int, ...]:
     """A vector of integers as numbers; in a capture, too, if they were known before it."""
-    if isinstance(vector.shards, tuple):
-        with interpreter.using(None):
-            return tuple(whole(vector).tolist())
-    return tuple(whole(vector).tolist())
+    return tuple(known_vector(vector).tolist())
+
+
+def known_vector(vector: Tensor) -> torch.Tensor:
+    """`known_values` as a tensor of torch, which may be the memory of the vector."""
+    if interpreter.get_current() is None or not isinstance(vector.shards, tuple):
+        return whole(vector)
+    with interpreter.using(None):
+        return whole(vector)
 
 
 def _states(mode: str, hx: Tensor | Sequence[Tensor]) -> list[Tensor]:

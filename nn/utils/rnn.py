@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -13,7 +14,7 @@ from ...engine.ops.device_transfer import to
 from ...engine.ops.index import index_select
 from ...engine.ops.index_parsing import like_index
 from ...engine.ops.pad import pad
-from ...engine.ops.recurrent_networks import known_values
+from ...engine.ops.recurrent_networks import known_values, known_vector
 from ...engine.ops.slicing import narrow, select
 from ...engine.ops.view import reshape
 from ...engine.ops.where import where
@@ -153,23 +154,20 @@ def pack_padded_sequence(
     >>> packed.batch_sizes.tolist()
     [2, 1, 1]
     """
-    given = (
-        list(known_values(lengths)) if isinstance(lengths, Tensor) else [int(n) for n in lengths]
-    )
-    known = torch.tensor(given, dtype=torch.int64)
+    if isinstance(lengths, Tensor):
+        known = known_vector(lengths).to("cpu", torch.int64)
+    else:
+        known = torch.tensor([int(n) for n in lengths], dtype=torch.int64)
     order = None
     if not enforce_sorted:
         known, order = torch.sort(known, descending=True)
     batch, steps = input.shape[:2] if batch_first else (input.shape[1], input.shape[0])
     _check_lengths(known, batch, steps)
     source = torch.arange(batch) if order is None else order
-    batch_sizes = (known > torch.arange(int(known[0]))[:, None]).sum(1)
-    places = torch.cat(
-        [
-            source[:size] * steps + step if batch_first else step * batch + source[:size]
-            for step, size in enumerate(batch_sizes.tolist())
-        ]
-    )
+    step = torch.arange(int(known[0]))[:, None]
+    inside = known > step
+    batch_sizes = inside.sum(1)
+    places = (source * steps + step if batch_first else step * batch + source)[inside]
     flat = reshape(input, (batch * steps, *input.shape[2:]))
     data = index_select(flat, 0, like_index(places, input))
     if order is None:
@@ -180,26 +178,27 @@ def pack_padded_sequence(
 
 def _check_lengths(lengths: torch.Tensor, batch: int, steps: int) -> None:
     """Raise OnefoldRuntimeError for lengths that a padded batch cannot have."""
-    if len(lengths) != batch:
+    given = lengths.tolist()
+    if len(given) != batch:
         raise OnefoldRuntimeError(
             "Expected `len(lengths)` to be equal to batch_size, but got "
-            f"{len(lengths)} (batch_size={batch})"
+            f"{len(given)} (batch_size={batch})"
         )
-    if batch == 0 or int(lengths.min()) <= 0:
+    if batch == 0 or min(given) <= 0:
         raise OnefoldRuntimeError(
             "Length of all samples has to be greater than 0, but found an element in 'lengths' "
-            f"that is <= 0: {lengths.tolist()}"
+            f"that is <= 0: {given}"
         )
-    if bool((lengths[1:] > lengths[:-1]).any()):
+    if any(after > before for before, after in pairwise(given)):
         raise OnefoldRuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True, but "
-            f"got {lengths.tolist()}. You can pass `enforce_sorted=False` to "
+            f"got {given}. You can pass `enforce_sorted=False` to "
             "pack_padded_sequence and/or pack_sequence to sidestep this requirement."
         )
-    if int(lengths[0]) > steps:
+    if given[0] > steps:
         raise OnefoldRuntimeError(
             f"Expected lengths of at most {steps}, the number of time steps of the input, but got "
-            f"{lengths.tolist()}"
+            f"{given}"
         )
 
 
@@ -220,7 +219,7 @@ def pad_packed_sequence(
     >>> rnn.pad_packed_sequence(packed, batch_first=True)[0].tolist()
     [[1, 2, 3], [4, 0, 0]]
     """
-    sizes = torch.tensor(known_values(sequence.batch_sizes))
+    sizes = known_vector(sequence.batch_sizes)
     longest = len(sizes)
     if total_length is not None and total_length < longest:
         raise OnefoldValueError(
@@ -229,15 +228,15 @@ def pad_packed_sequence(
         )
     steps, batch = total_length or longest, int(sizes[0])
     starts = torch.cumsum(sizes, 0) - sizes
-    sizes, starts = (
-        torch.nn.functional.pad(each, (0, steps - longest)) for each in (sizes, starts)
-    )
+    if steps > longest:
+        more = (0, steps - longest)
+        sizes, starts = (torch.nn.functional.pad(each, more) for each in (sizes, starts))
     columns = torch.arange(batch)
     inside = columns < sizes[:, None]
     places = torch.where(inside, starts[:, None] + columns, 0)
     lengths = inside.sum(0)
     if sequence.unsorted_indices is not None:
-        order = torch.tensor(known_values(sequence.unsorted_indices))
+        order = known_vector(sequence.unsorted_indices).cpu()
         inside, places, lengths = inside[:, order], places[:, order], lengths[order]
     if batch_first:
         inside, places = inside.t(), places.t()
