@@ -391,6 +391,10 @@ def eye(
         return give_to(out, eye(n, m, **made_for(out, layout)))
     kind = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
+    shape = (n, n if m is None else m)
+    plain = plain_meta(shape, kind, layout)
+    if plain is not None:
+        return from_shards((torch.eye(*shape, dtype=kind, device=plain.device),), plain)
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         (row, column), (height, width) = box
@@ -401,4 +405,4 @@ def eye(
             part[index - row, index - column] = 1
         return part
 
-    return make("eye", (n, n if m is None else m), kind, maker, **placed)
+    return make("eye", shape, kind, maker, **placed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -312,12 +313,20 @@ def expand(input: Tensor, *sizes: Dims, size: Dims | None = None) -> Tensor:
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
-    wanted = unpack(sizes if size is None else (*sizes, size))
-    shape = input.meta.shape
+    return _expand(
+        input, _changed_sizes(input.meta.shape, unpack(sizes if size is None else (*sizes, size)))
+    )
+
+
+@lru_cache(maxsize=4096)
+def _changed_sizes(shape: Shape, wanted: Shape) -> Shape:
+    """The sizes to which a shape is expanded, -1 for those that it has."""
     new = len(wanted) - len(shape)
-    if new >= 0:  # else the op says what is wrong
-        wanted = tuple(-1 if j >= new and n == shape[j - new] else n for j, n in enumerate(wanted))
-    return _expand(input, wanted)
+    if new < 0:  # the op says what is wrong
+        return wanted
+    return tuple(
+        [-1 if j >= new and size == shape[j - new] else size for j, size in enumerate(wanted)]
+    )
 
 
 @register_function

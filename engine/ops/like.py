@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, Unpack, cast
 
 import torch
@@ -14,16 +15,16 @@ from ..argument_types import Dims, Layout, TypedLayout
 from ..dispatcher import unary
 from ..generator import Generator
 from ..global_mode import OwnDevice
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
 from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_partial
 from ..signature import Axis, Rule, Signature, pointwise_of
-from ..tensor import Tensor
-from .creation import Size, empty, full, ones, tensor, zeros
-from .memory_formats import memory_format_of
+from ..tensor import Tensor, from_shards
+from .creation import Size, empty, full, ones, read_size, tensor, zeros
+from .memory_formats import is_last, memory_format_of
 from .pointwise import Entry, Operand, fitting
 from .random_creation import rand, randint, randn
 
@@ -128,8 +129,12 @@ def _like(make: Entry, what: str, value: float | None = None) -> _Like:
         input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
     ) -> Tensor:
         plain = not layout and (dtype is None or dtype is input.meta.dtype)
-        if plain and value is not None and interpreter.get_current() is None:
-            return constant_like(input, value)
+        if plain and interpreter.get_current() is None:
+            if value is not None:
+                return constant_like(input, value)
+            meta = input.meta
+            if meta.placement is None and not is_last(input):
+                return from_shards((torch.empty_like(input.shards[0]),), meta)
         return make(input.shape, **_shaped_like(input, {"dtype": dtype, **layout}))
 
     doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
@@ -199,8 +204,11 @@ def layout_for_new(x: Tensor, layout: TypedLayout) -> TypedLayout:
 
 def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
     """The function `make` of sizes as a method of a tensor."""
+    function: Callable[..., torch.Tensor] = getattr(torch, make.__name__)
 
     def call(self: Tensor, *size: Dims, **layout: Unpack[TypedLayout]) -> Tensor:
+        if not layout and _is_plain(self):
+            return _beside(self, function, read_size(size, function.__name__))
         return make(*size, **layout_for_new(self, layout))
 
     doc = f"{what} of another shape with self's dtype, device or (broadcast) placement."
@@ -212,11 +220,30 @@ new_ones = _register_new(ones, "Ones")
 new_empty = _register_new(empty, "Unset values")
 
 
+def _is_plain(x: Tensor) -> bool:
+    """Whether a tensor is local, with data, and nothing sees what is made."""
+    meta = x.meta
+    return meta.placement is None and meta.has_data and interpreter.get_current() is None
+
+
+def _beside(
+    x: Tensor, function: Callable[..., torch.Tensor], shape: Shape, *values: object
+) -> Tensor:
+    """What a function of torch makes of a shape and values, in the dtype and on the device of x."""
+    meta = _in_shape(x.meta, shape)
+    return from_shards((function(shape, *values, dtype=meta.dtype, device=meta.device),), meta)
+
+
+_in_shape = lru_cache(maxsize=4096)(Meta.like)
+
+
 @register_function
 def new_full(
     self: Tensor, size: Size, fill_value: Operand, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """One value in another shape with self's dtype, device or (broadcast) placement."""
+    if not layout and not isinstance(fill_value, Tensor) and _is_plain(self):
+        return _beside(self, torch.full, read_size((size,), "new_full"), fill_value)
     return full(size, fill_value, **layout_for_new(self, layout))
 
 

@@ -57,6 +57,19 @@ def _integers(values: builtins.range, device: torch.device) -> torch.Tensor:
     return torch.arange(values.start, stop, values.step, dtype=torch.int64, device=device)
 
 
+def _local_integers(values: builtins.range, layout: TypedLayout) -> Tensor | None:
+    """A local vector of the integers of a range; None where that needs more than a device."""
+    kind = layout.get("dtype")
+    if not values or (kind is not None and kind is not torch.int64):
+        return None
+    placed: TypedLayout = {**layout}
+    placed.pop("dtype", None)
+    plain = plain_meta((len(values),), torch.int64, placed)
+    if plain is None or plain.device is None:
+        return None
+    return from_shards((_integers(values, plain.device),), plain)
+
+
 def _of_integers(start: int, step: int) -> Values:
     """start + i * step of whole numbers."""
 
@@ -101,9 +114,13 @@ def arange(
     """start, start + step, ... below end (integers give int64, as in torch)."""
     if out is not None:
         return give_to(out, arange(start, end, step, **made_for(out, layout)))
-    start, end, step = as_numbers((start, end, step))
     if end is None:
         start, end = 0, start
+    if type(start) is int and type(end) is int and type(step) is int:
+        made = _local_integers(builtins.range(start, end, step), layout) if step else None
+        if made is not None:
+            return made
+    start, end, step = as_numbers((start, end, step))
     _check("arange", start, end, step)
     kind = layout.get("dtype")
     count = math.ceil((end - start) / step)
