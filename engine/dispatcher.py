@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, get_type_hints
 from weakref import ref
@@ -110,6 +111,27 @@ def general(op: Takes[P]) -> Callable[Concatenate[Tensors, P], Tensor]:
     return _define(op, ())
 
 
+def general_of(op: Takes[Any], params: str) -> Callable[..., Tensor]:
+    """`general` where few tensors are passed one by one, which is faster.
+
+    `params` are the names of as many as there may be; those that end in "?" may be left out from
+    the end, or None. Of more tensors the function takes all in one tuple, as that of `general`.
+    """
+    names = params.split()
+    least = max(1, len([name for name in names if name[-1] != "?"]))
+    few = {count: _define(op, tuple(names[:count])) for count in range(least, len(names) + 1)}
+    return partial(_by_number, few, general(op))
+
+
+def _by_number(
+    few: dict[int, Function], many: Function, tensors: Tensors, *attributes: object
+) -> Tensor:
+    call = few.get(len(tensors))
+    found: Tensor
+    found = many(tensors, *attributes) if call is None else call(*tensors, *attributes)
+    return found
+
+
 def several(
     op: Takes[P], only_first: bool = False
 ) -> Callable[Concatenate[Tensors, P], tuple[Tensor, ...]]:
@@ -169,7 +191,9 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: Any) -> Function:
     arity[call] = len(params)
     checks_own_arguments(call)
     if not is_boxing:  # which has no rule
-        ops.setdefault(op.name, []).append(op)
+        same_name = ops.setdefault(op.name, [])
+        if op not in same_name:  # an op may have several entries
+            same_name.append(op)
     return call
 
 

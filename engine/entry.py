@@ -245,7 +245,7 @@ def _keywords(form: Form) -> str:
 def _record(form: Form) -> str:
     if not form.params:
         return _RECORD_PACKED
-    return _RECORD_VIEW if form.makes_views else _RECORD
+    return _RECORD_VIEW if form.makes_views and not form.several else _RECORD
 
 
 def _saved_output(form: Form, made: str) -> str:

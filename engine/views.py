@@ -67,11 +67,8 @@ class OpStep(ViewStep):
     def forward(self, base: Tensor, results: Results) -> Tensor:
         key = (self.call, self.attrs)
         if key not in results:
-            # Entries of ops with several outputs take their tensors in one tuple.
-            several = self.op.num_outputs != 1
-            results[key] = (
-                self.call((base,), *self.attrs) if several else (self.call(base, *self.attrs),)
-            )
+            made = self.call(base, *self.attrs)
+            results[key] = (made,) if isinstance(made, Tensor) else made
         return results[key][self.index]
 
     def scatter(self, base: Tensor, value: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def add_at(
     if shape[dim] != whole:
         index, there = held(index, offset, shape[dim], whole, dim)
         dy = dy.masked_fill(~there, 0)
-    elif not y.numel() or index.device.type != "cpu":  # there torch checks as it reads
+    elif not y.numel() or not index.is_cpu:  # there torch checks as it reads
         check_range(index, whole, dim)
     if not y.numel():
         return y
@@ -72,13 +72,22 @@ def add_at(
     return y
 
 
+def add_at_whole(dy: Tensor, index: Tensor, dim: int, shape: Shape) -> Tensor:
+    """`add_at` on the CPU to a whole tensor that is as large as `dy` in the other dims."""
+    try:
+        return dy.new_zeros(shape).scatter_add_(dim, index, dy)
+    except RuntimeError:
+        check_range(index, shape[dim], dim)
+        raise
+
+
 def scatter(
     x: Tensor, dim: int, index: Tensor, source: Tensor | float, offset: int, whole: int
 ) -> Tensor:
     """torch.scatter into the elements that the shard holds."""
     size = x.shape[dim]
     if size == whole:
-        if not x.numel() or index.device.type != "cpu":  # there torch checks as it reads
+        if not x.numel() or not index.is_cpu:  # there torch checks as it reads
             check_range(index, whole, dim)
         try:
             return torch.scatter(x, dim, index, source)

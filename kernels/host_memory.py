@@ -11,4 +11,4 @@ def on_host(x: Tensor) -> bool:
     A reference that does other work on the CPU than elsewhere does that on meta tensors, too: from
     these the planning of memory learns how results lie on the CPU.
     """
-    return x.device.type in ("cpu", "meta")
+    return x.is_cpu or x.is_meta

@@ -8,9 +8,9 @@ adjacent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from torch import Tensor
 from ..errors import OnefoldIndexError, OnefoldRuntimeError
 from .common_shapes import broadcast_shapes
 from .host_memory import on_host
+
+_ALL = slice(None)
 
 Indices: TypeAlias = Sequence[Tensor | None]
 Boxes: TypeAlias = Sequence[tuple[int, int]]
@@ -94,6 +96,42 @@ def take(x: Tensor, indices: Indices) -> Tensor:
     return y.clone(memory_format=torch.contiguous_format)  # for numbers torch gives a view
 
 
+def taking(ndims: Sequence[int | None]) -> Callable[..., Tensor]:
+    """`take` for indices on the CPU that have so many dims, None for a whole dim.
+
+    Called with the tensor and each index.
+    """
+    given = [(dim, ndim) for dim, ndim in enumerate(ndims) if ndim is not None]
+    if len(given) == 1 and given[0][1] == 1:
+        dim, count = given[0][0], len(ndims)
+
+        def along(x: Tensor, *indices: Tensor) -> Tensor:
+            try:
+                return torch.index_select(x, dim, indices[dim])
+            except (IndexError, RuntimeError):
+                return take(x, indices)
+
+        def rows(x: Tensor, index: Tensor) -> Tensor:
+            try:
+                return torch.index_select(x, 0, index)
+            except (IndexError, RuntimeError):
+                return take(x, (index,))
+
+        return rows if count == 1 else along
+    if len(given) < 2 or not any(ndim for _, ndim in given):
+        return lambda x, *indices: take(x, indices)
+    whole = len(given) < len(ndims)
+
+    def several(x: Tensor, *indices: Tensor | None) -> Tensor:
+        where: Any = tuple([_ALL if i is None else i for i in indices]) if whole else indices
+        try:
+            return x[where]
+        except IndexError as error:
+            raise OutOfRangeError(str(error)) from None
+
+    return several
+
+
 def inside(
     indices: Indices, shape: Sequence[int], boxes: Boxes
 ) -> tuple[list[Tensor | None], Tensor]:
@@ -149,6 +187,37 @@ def add_rows(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -
     for new, dim in enumerate((*front, *rest)):
         order[dim] = new
     return total.reshape([*[shape[dim] for dim in front], *width]).permute(order)
+
+
+# Elements of a small tensor are numbered and looked up, in place of arithmetic on each index.
+_MOST_NUMBERED = 1 << 14
+
+
+def adding(
+    ndims: Sequence[int | None], boxes: Boxes, shape: Sequence[int]
+) -> Callable[..., Tensor]:
+    """`add_rows` to a shard of this shape for indices on the CPU that have so many dims.
+
+    Called with the rows and each index.
+    """
+    front = [dim for dim, ndim in enumerate(ndims) if ndim is not None]
+    block = max(ndim for ndim in ndims if ndim is not None)
+    sizes = tuple([shape[dim] for dim in front])
+    rows, small = prod(sizes), all(shape[dim] == boxes[dim][1] for dim in front)
+    if front != list(range(len(front))) or len(front) == 1 or not small or rows > _MOST_NUMBERED:
+        return lambda dy, *indices: add_rows(dy, indices, boxes, shape)
+    flat = (rows, *shape[len(front) :])
+
+    def add(dy: Tensor, *indices: Tensor) -> Tensor:
+        try:
+            linear = torch.arange(rows, device=dy.device).view(sizes)[indices]
+        except IndexError as error:
+            raise OutOfRangeError(str(error)) from None
+        if block != 1:
+            linear, dy = linear.reshape(-1), dy.flatten(0, block - 1) if block else dy[None]
+        return dy.new_zeros(flat).index_add_(0, linear, dy).view(shape)
+
+    return add
 
 
 def _linear(indices: Indices, boxes: Boxes, shape: Sequence[int]) -> tuple[Tensor, Tensor | None]:

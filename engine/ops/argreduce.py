@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldTypeError
 from ...kernels import reduce_ref as kernels
-from ..dispatcher import binary, several, unary
+from ..dispatcher import binary, several_of, unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Metas, Needs, NoAttributes, Op
@@ -222,10 +222,10 @@ class ValueAndIndex(OrderStatistic):
     def decompose(self, metas: Metas, attrs: DimAttributes) -> Kernel | None:
         return None if self.index is None else super().decompose(metas, attrs)
 
-    def over_split(self, tensors: tuple[Tensor], dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    def over_split(self, x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
         assert self.index is not None
-        index = self.index(frozen(tensors[0]), dim, keepdim)
-        return _pick(tensors[0], index, dim, keepdim), index
+        index = self.index(frozen(x), dim, keepdim)
+        return _pick(x, index, dim, keepdim), index
 
     def vjp(
         self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], x: Meta, attrs: DimAttributes
@@ -233,14 +233,14 @@ class ValueAndIndex(OrderStatistic):
         return (_place(dy[0], frozen(y[1]), x.shape, *attrs),)
 
 
-_max = several(ValueAndIndex("max", kernels.max_along, _argmax))
-_min = several(ValueAndIndex("min", kernels.min_along, _argmin))
-_median = several(ValueAndIndex("median", kernels.median_along))
-_nanmedian = several(ValueAndIndex("nanmedian", kernels.nanmedian_along))
+_max = several_of(ValueAndIndex("max", kernels.max_along, _argmax), "x")
+_min = several_of(ValueAndIndex("min", kernels.min_along, _argmin), "x")
+_median = several_of(ValueAndIndex("median", kernels.median_along), "x")
+_nanmedian = several_of(ValueAndIndex("nanmedian", kernels.nanmedian_along), "x")
 
 
 def _along_dim(
-    along: Callable[[tuple[Tensor], int, bool], tuple[Tensor, ...]],
+    along: Callable[[Tensor, int, bool], tuple[Tensor, ...]],
     name: str,
     input: Tensor,
     dim: object,
@@ -250,7 +250,7 @@ def _along_dim(
         raise OnefoldTypeError(
             f"{name}: dim must be one int, but got {dim!r}. For several dims use amax or amin."
         )
-    return ValuesAndIndices(*along((input,), dim, keepdim))
+    return ValuesAndIndices(*along(input, dim, keepdim))
 
 
 @register_function

@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels.common_shapes import joined_shape
 from ..argument_types import Dims
-from ..dispatcher import general, several
+from ..dispatcher import general_of, several_of
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Needs
@@ -161,8 +161,9 @@ class Stack(_Join):
         return [need and match(part, meta) for need, part, meta in parts]
 
 
-join_parts = general(Cat())
-stack_parts = general(Stack())
+_PARTS = "part0? part1? part2? part3?"
+join_parts = general_of(Cat(), _PARTS)
+stack_parts = general_of(Stack(), _PARTS)
 
 
 def _given(tensors: object, what: str) -> tuple[Tensor, ...]:
@@ -337,12 +338,12 @@ class Unbind(DataMovement):
 # An op is kept for good: the dispatcher has it in its tables, and another would be added to them.
 @cache
 def _split_op(count: int, multiple_views: bool) -> Callable[..., tuple[Tensor, ...]]:
-    return several(Split(count, multiple_views))
+    return several_of(Split(count, multiple_views), "x")
 
 
 @cache
 def _unbind_op(count: int) -> Callable[..., tuple[Tensor, ...]]:
-    return several(Unbind(count))
+    return several_of(Unbind(count), "x")
 
 
 def _split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) -> tuple[Tensor, ...]:
@@ -353,7 +354,7 @@ def _split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) ->
                 f"tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
             )
         return (view(x, x.shape),)  # a tensor of its own, as each part is
-    return _split_op(len(sizes), multiple_views)((x,), sizes, dim)
+    return _split_op(len(sizes), multiple_views)(x, sizes, dim)
 
 
 def _chunk_sizes(size: int, length: int) -> Shape:
@@ -496,4 +497,4 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         return ()
     if count == 1:
         return (view(input, *input.shape[:dim], *input.shape[dim + 1 :]),)
-    return _unbind_op(count)((input,), dim)
+    return _unbind_op(count)(input, dim)

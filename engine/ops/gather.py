@@ -12,7 +12,7 @@ from ...kernels import gather_scatter_ref as kernels
 from ...kernels.common_shapes import broadcast_shapes
 from ..argument_types import Number
 from ..dispatch_plan import check_tensors
-from ..dispatcher import binary, general
+from ..dispatcher import binary, general_of
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Needs
@@ -136,6 +136,11 @@ class AddAt(IndexedOp[AddAtAttributes]):
             ).view(())
         mine, offset = local.output_shape(), local.output_offset()
         start = _distance(local.input_offset(1), offset)
+        given = local.input_shape(0)
+        others = [d for d in range(len(shape)) if d != dim]
+        alike = mine[dim] == shape[dim] and all(mine[d] == given[d] for d in others)
+        if add_at is kernels.add_at and local.device_type == "cpu" and alike and 0 not in mine:
+            return local.bind(kernels.add_at_whole, dim, tuple(mine))
         return lambda dy, index: add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
 
     def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: AddAtAttributes) -> Tensor:
@@ -215,7 +220,7 @@ class Scatter(DataMovement):
 
 _gather = binary(Gather())
 _add_at = binary(AddAt())
-_scatter = general(Scatter())
+_scatter = general_of(Scatter(), "x index source?")
 
 
 @register_function
@@ -233,9 +238,14 @@ def gather(
 
 def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
     """Zeros of `shape` with `dy` added at the positions of `index`, which has dy's shape."""
+    return _add_at(dy, index, *_at_attributes(shape, dim, index.meta.shape))
+
+
+@lru_cache(maxsize=4096)
+def _at_attributes(shape: Shape, dim: int, index: Shape) -> AddAtAttributes:
     dim = wrap(dim, len(shape))
-    full = tuple(d for d, size in enumerate(shape) if d != dim and index.shape[d] == size)
-    return _add_at(dy, index, dim, shape, full)
+    full = tuple([d for d, size in enumerate(shape) if d != dim and index[d] == size])
+    return AddAtAttributes(dim, shape, full)
 
 
 @lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ from .index_parsing import (
     nonzero,
     read_items,
     replicated_tensor,
+    true_columns,
     true_places,
 )
 from .slicing import any_cut, read_slice, set_slice, slice_by, sliced_shape
@@ -56,13 +57,22 @@ def getitem(self: Tensor, index: object) -> Tensor:
     return _look_up(_with_new_dims(slice_by(self, tuple(found.entries)), found.new), found)
 
 
-def _by_mask(x: Tensor, index: object) -> tuple[Tensor, tuple[Tensor]] | None:
-    """For a mask of the first dims of a local tensor, two at least: these as one, and its index."""
+# Elements of a tensor up to which a mask is looked up in each dim, without a view of the tensor.
+_MOST_BY_DIM = 1 << 14
+
+
+def _by_mask(x: Tensor, index: object) -> tuple[Tensor, tuple[Tensor, ...]] | None:
+    """For a mask of the first dims of a local tensor, two at least, what it looks up and where.
+
+    That is a vector of places in each dim of the mask, or in these dims as one.
+    """
     if not isinstance(index, Tensor) or index.meta.dtype is not torch.bool or x.is_global:
         return None
     mask = index.meta.shape
     if len(mask) < 2 or mask != x.meta.shape[: len(mask)]:
         return None
+    if x.meta.numel <= _MOST_BY_DIM:
+        return x, true_columns(index)
     rows = true_places(index)
     return reshape(x, (index.numel(), *x.shape[len(mask) :])), (rows,)
 
@@ -116,7 +126,8 @@ def setitem(self: Tensor, index: object, value: object) -> Tensor:
         return masked
     flat = _by_mask(self, index)
     if flat is not None:
-        return reshape(put_rows(*flat, value), self.shape)
+        made = put_rows(*flat, value)
+        return made if flat[0] is self else reshape(made, self.shape)
     plain = lookups_of(self, index)
     if plain is not None:
         entries, lookups = plain

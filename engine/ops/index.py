@@ -11,7 +11,7 @@ from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import indexing_ref as kernels
 from ..argument_types import NumberLike
 from ..dispatch_plan import check_tensors
-from ..dispatcher import general
+from ..dispatcher import general_of
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Needs, NoAttributes, Op
@@ -35,6 +35,11 @@ _ALL_BUT_FIRST = tuple(range(1, 66))  # a torch tensor has at most 64 dims
 def _indexed(indices: Sequence[object]) -> list[int]:
     """The dims that have an index."""
     return [dim for dim, index in enumerate(indices) if index is not None]
+
+
+def _ndims(indices: IndexMetas) -> list[int | None]:
+    """The number of dims of each index."""
+    return [None if index is None else index.ndim for index in indices]
 
 
 class _Layout:
@@ -78,8 +83,11 @@ class Take(DataMovement):
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         x = local.input(0)
         mine = local.input_shape(0)
-        if all(mine[i] == x.shape[i] for i in _indexed(local.inputs[1:])):
+        indices = local.inputs[1:]
+        if all(mine[i] == x.shape[i] for i in _indexed(indices)):
             take = local.pick(kernels.take)
+            if take is kernels.take and local.device_type == "cpu":
+                return kernels.taking(_ndims(indices))
             return lambda x, *indices: take(x, indices)
         take_held = local.pick(kernels.take_held)
         boxes = _boxes(local.input_offset(0), x.shape)
@@ -113,6 +121,8 @@ class AddRows(Op):
         boxes = _boxes(local.output_offset(), attrs.sizes)
         shape = local.output_shape()
         add_rows = local.pick(kernels.add_rows)
+        if add_rows is kernels.add_rows and local.device_type == "cpu":
+            return kernels.adding(_ndims(local.inputs[1:]), boxes, shape)
         return lambda dy, *indices: add_rows(dy, indices, boxes, shape)
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, *args: Arg) -> Gradients:
@@ -160,7 +170,8 @@ def _check_dtypes(x: Meta, values: Meta) -> None:
         )
 
 
-def _taken_shape(shape: Shape, indices: Sequence[Meta | Tensor | None]) -> Shape:
+@lru_cache(maxsize=4096)
+def _taken_shape(shape: Shape, indices: tuple[Meta | None, ...]) -> Shape:
     there = [index for index in indices if index is not None]
     for index in there:
         if index.dtype not in (torch.int64, torch.int32):
@@ -176,9 +187,10 @@ def _taken_shape(shape: Shape, indices: Sequence[Meta | Tensor | None]) -> Shape
         ) from None
 
 
-_take = general(Take())
-_add_rows = general(AddRows())
-_put_rows = general(PutRows())
+_INDICES = "index0? index1? index2?"
+_take = general_of(Take(), f"x {_INDICES}")
+_add_rows = general_of(AddRows(), f"dy {_INDICES}")
+_put_rows = general_of(PutRows(), f"x values? {_INDICES}")
 
 
 def take_rows(x: Tensor, indices: Indices) -> Tensor:
@@ -188,7 +200,8 @@ def take_rows(x: Tensor, indices: Indices) -> Tensor:
 
 def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
     """x with `values`, broadcast to the shape of x[indices], put (or added) there."""
-    values = fit(values, _taken_shape(x.shape, indices))
+    metas = tuple([None if index is None else index.meta for index in indices])
+    values = fit(values, _taken_shape(x.meta.shape, metas))
     if accumulate:
         _check_dtypes(x.meta, values.meta)
         return add(x, _add_rows((values, *indices), tuple(x.shape)))

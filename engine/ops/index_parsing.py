@@ -38,10 +38,15 @@ def like_index(values: torch.Tensor, x: Tensor, *, copy: bool = True) -> Tensor:
     Without `copy` they may stay in the memory of `values`, which nothing else writes then.
     """
     here = x.meta
-    if here.placement is None and here.has_data and interpreter.get_current() is None:
+    if _is_plain(here):
         mine = values.to(here.device, copy=copy)
         return from_shards((mine,), Meta.of(mine.shape, mine.dtype, device=here.device))
     return replicated_tensor(values, x, values.dtype)
+
+
+def _is_plain(x: Meta) -> bool:
+    """Whether index tensors for a tensor are local, and nothing sees how they are made."""
+    return x.placement is None and x.has_data and interpreter.get_current() is None
 
 
 # The message for a graph that asks for distinct values.
@@ -105,8 +110,7 @@ def nonzero(
         if not as_tuple:
             return like_index(torch.nonzero(values), input, copy=False)
         found = torch.nonzero(values if input.ndim else values.reshape(1))
-        columns = found.t().contiguous().unbind(0)
-        return tuple([like_index(column, input, copy=False) for column in columns])
+        return _as_columns(found.t().contiguous().unbind(0), input)
     if as_tuple and not input.ndim:
         input = reshape(input, 1)
     if input.is_global:
@@ -119,8 +123,22 @@ def true_places(mask: Tensor) -> Tensor:
     """Where the flattened mask is true: `nonzero` of it, as a vector."""
     if interpreter.capturing():
         raise _unknown_count()
-    found = torch.nonzero(whole(mask).reshape(-1))
-    return like_index(found.reshape(-1), mask, copy=False)
+    return like_index(torch.nonzero(whole(mask).reshape(-1)).view(-1), mask, copy=False)
+
+
+def true_columns(mask: Tensor) -> tuple[Tensor, ...]:
+    """Where the mask is true: a vector for each dim."""
+    if interpreter.capturing():
+        raise _unknown_count()
+    return _as_columns(torch.nonzero(whole(mask)).unbind(1), mask)
+
+
+def _as_columns(found: Sequence[torch.Tensor], x: Tensor) -> tuple[Tensor, ...]:
+    """The columns of what `nonzero` found, as index tensors for `x`."""
+    if not _is_plain(x.meta):
+        return tuple([like_index(column, x, copy=False) for column in found])
+    meta = Meta.of((len(found[0]),), torch.int64, device=x.meta.device)
+    return tuple([from_shards((column,), meta) for column in found])
 
 
 def _unknown_count() -> OnefoldRuntimeError:

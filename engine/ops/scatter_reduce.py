@@ -14,7 +14,7 @@ import torch
 from ...errors import OnefoldRuntimeError
 from ...kernels import gather_scatter_ref as kernels
 from ..dispatch_plan import check_tensors
-from ..dispatcher import general
+from ..dispatcher import general_of
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs, Op
@@ -165,8 +165,8 @@ class IndexReduce(IndexedReduction):
         return _index_reduce((x, index, source), *attrs)
 
 
-_scatter_reduce = general(ScatterReduce())
-_index_reduce = general(IndexReduce())
+_scatter_reduce = general_of(ScatterReduce(), "x index source")
+_index_reduce = general_of(IndexReduce(), "x index source")
 
 
 @register_function

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeAlias
 import torch
 
 from ...kernels import sort_ref as kernels
-from ..dispatcher import several
+from ..dispatcher import several_of
 from ..meta import Meta
 from ..names import register_function
 from ..op import Attributes, Gradients, Kernel, Needs, Op
@@ -94,9 +94,9 @@ class Sorting(Op, Generic[P]):
         return (None if dy[0] is None else add_at(dy[0], y[1], tuple(x.shape), attrs.dim),)
 
 
-_sort_op = several(Sorting("sort", kernels.sort, SortAttributes))
-_topk_op = several(Sorting("topk", kernels.topk, TopkAttributes))
-_kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue, KthvalueAttributes))
+_sort_op = several_of(Sorting("sort", kernels.sort, SortAttributes), "x")
+_topk_op = several_of(Sorting("topk", kernels.topk, TopkAttributes), "x")
+_kthvalue_op = several_of(Sorting("kthvalue", kernels.kthvalue, KthvalueAttributes), "x")
 
 
 @register_function
@@ -111,7 +111,7 @@ def sort(
     """The values along `dim` in order, and their indices. Equal values keep their order."""
     if out is not None:
         return give_to(out, sort(input, dim, descending, stable))
-    return ValuesAndIndices(*_sort_op((input,), dim, descending, True))
+    return ValuesAndIndices(*_sort_op(input, dim, descending, True))
 
 
 @register_function
@@ -150,7 +150,7 @@ def topk(
     """The k largest (or smallest) values along `dim`, and their indices."""
     if out is not None:
         return give_to(out, topk(input, k, dim, largest, sorted))
-    return ValuesAndIndices(*_topk_op((input,), dim, k, largest, sorted))
+    return ValuesAndIndices(*_topk_op(input, dim, k, largest, sorted))
 
 
 @register_function
@@ -165,7 +165,7 @@ def kthvalue(
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
     if out is not None:
         return give_to(out, kthvalue(input, k, dim, keepdim))
-    values, indices = _kthvalue_op((input,), dim, k)
+    values, indices = _kthvalue_op(input, dim, k)
     if keepdim or not input.ndim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))

@@ -13,7 +13,7 @@ from onefold import profiler
 from onefold.engine import dispatch_plan
 from onefold.engine.boxing import plan as boxing_plan
 from onefold.engine.dispatch_plan import clear_plans, ops
-from onefold.engine.dispatcher import unary
+from onefold.engine.dispatcher import arity, unary
 from onefold.engine.entry import Form, source
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
@@ -257,3 +257,16 @@ def test_parts_of_many_lengths_need_no_more_ops_the_second_time():
     before = len(dispatch_plan._tables)
     parts()
     assert len(dispatch_plan._tables) == before
+
+
+def test_entries_by_the_number_of_tensors():
+    parts = [flow.full((2, 1), float(i)) for i in range(6)]
+    for count in range(1, 7):
+        with profiler.dispatch() as log:
+            for _ in range(2):
+                made = flow.cat(parts[:count], 1)
+        assert made.tolist() == [[float(i) for i in range(count)]] * 2
+        assert log.ops["cat"].hits >= 1
+    assert [op.name for op in ops["cat"]] == ["cat"]
+    called = {call for call in arity if call.__name__ == "cat"}
+    assert {arity[call] for call in called} == {0, 1, 2, 3, 4}

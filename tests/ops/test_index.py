@@ -322,3 +322,65 @@ def test_a_new_dim_is_one_view():
     x = flow.zeros(4, 6)
     assert base_of(x[None]) is x
     assert base_of(x[:, None]) is x
+
+
+LOOKED_UP = [
+    lambda i, j: (i,),
+    lambda i, j: (slice(None), j),
+    lambda i, j: (i, j),
+    lambda i, j: (i[:, None], j),
+    lambda i, j: (slice(None), i[:3], j[:3] - 2),
+    lambda i, j: (i, slice(None), j - 3),
+    lambda i, j: (-i - 1, j, j - 2),
+    lambda i, j: (slice(None), slice(None), j - 2, i),
+    lambda i, j: (i, j, j, i),
+]
+
+
+@pytest.mark.parametrize("size", [4, 50])
+@pytest.mark.parametrize("index", LOOKED_UP)
+def test_rows_by_so_many_indices(index, size):
+    """From 50 on the places of a gradient are computed, of fewer looked up."""
+    shape = (5, 4, 6, 5) if size == 4 else (size, 50, 6, 5)
+    value = torch.arange(float(np.prod(shape))).reshape(shape)
+    at = torch.tensor([0, 3, 1, 3]), torch.tensor([2, 3, 2, 3])
+    found = []
+    for lib, x, where in (
+        (torch, value.clone(), at),
+        (flow, flow.tensor(value), [flow.tensor(each) for each in at]),
+    ):
+        x.requires_grad_()
+        place = index(*where)
+        y = x[place]
+        weight = lib.arange(float(y.numel())).reshape(y.shape) % 7
+        (y * weight).sum().backward()
+        z = x.detach().clone()
+        z[place] = y.detach() * 2
+        put = lib.index_put(x, tuple(where), x[tuple(where)].detach() * 3, accumulate=True)
+        found.append([each.detach().numpy() for each in (y, x.grad, z, put)])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("index", [(7, 1), (1, 4), (-6, 0), (0, -5)])
+def test_rows_outside_are_errors_also_where_they_are_added(index):
+    x = flow.zeros(5, 4)
+    given = tuple([flow.tensor([0, each]) for each in index])
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[given]
+    with pytest.raises(IndexError, match="out of bounds"):
+        flow.index_put(x, given, flow.ones(2), accumulate=True)
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[given] = flow.ones(2)
+
+
+def test_a_mask_leaves_a_small_tensor_its_own_memory():
+    """A view for it would have every later write look for other owners of the memory."""
+    x = flow.arange(12.0).reshape(3, 4).clone()
+    mask = x > 4
+    values = x[mask]
+    x[mask] = values * 2
+    assert not x.shared
+    expected = np.arange(12.0).reshape(3, 4)
+    expected[expected > 4] *= 2
+    np.testing.assert_array_equal(x.numpy(), expected)
