@@ -313,9 +313,8 @@ def expand(input: Tensor, *sizes: Dims, size: Dims | None = None) -> Tensor:
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
-    return _expand(
-        input, _changed_sizes(input.meta.shape, unpack(sizes if size is None else (*sizes, size)))
-    )
+    wanted = unpack(sizes if size is None else (*sizes, size))
+    return _expand(input, _changed_sizes(input.meta.shape, wanted))
 
 
 @lru_cache(maxsize=4096)
