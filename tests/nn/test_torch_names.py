@@ -32,7 +32,7 @@ OTHER_FORMS = {
     "hardshrink": "torch takes `out`, and does not document it",
     "one_hot": "torch documents `tensor`, and takes `input`",
 }
-OWN = {"placement", "sbp"}  # by name, after torch's
+OWN = {"placement", "sbp", "data_format"}  # by name, after torch's
 SUBMODULES = (
     "clip_grad", "convert_parameters", "fusion", "init", "memory_format", "parametrizations",
     "parametrize", "prune", "rnn", "stateless",
