@@ -2661,6 +2661,8 @@ def norm(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
 
