@@ -103,6 +103,7 @@ PATHS: Mapping[str, str] = {
                 """.split()
             },
             "nn.parallel.distributed": "nn.parallel",
+            "nn.parallel.scatter_gather": "nn.parallel.device_parts",
             "ops": "compat.op_namespaces",
             "overrides": "compat.overrides",
             "random": "compat.random_state",

@@ -12,13 +12,11 @@ from .argument_types import Layout
 from .autograd_tape import Edge, Node, Output, Packed, saved_hooks
 from .global_mode import OwnDevice
 from .gradient_seeds import check_ranks
-from .inplace import set_result
 from .meta import Meta, Shape
 from .names import names
 from .op import Arg, Gradients, Needs, Op, required
 from .sbp import without_partial
 from .tensor import Tensor, from_shards, tensor_ops
-from .view_writes import check_change
 from .views import Detach, base_of, link, stand_in
 
 
@@ -79,7 +77,7 @@ class Context:
         if self._name:
             with interpreter.grad_mode(True):
                 for tensor in tensors:
-                    check_change(tensor, self._name)
+                    names.check_change(tensor, self._name)
         self._dirty.update({id(tensor): tensor for tensor in tensors})
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -341,7 +339,7 @@ class Function:
             if output.meta.is_floating and id(output) not in ctx._not_differentiable:
                 y.node = Output(node, index)
             if id(output) in ctx._dirty:
-                fresh[slot] = set_result(output, y, cls.__name__)
+                fresh[slot] = names.set_result(output, y, cls.__name__)
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]
 
 

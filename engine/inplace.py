@@ -22,7 +22,7 @@ from .captures import shards_of
 from .commit import Change, each
 from .convert import box
 from .grad_mode import no_grad
-from .names import names, register_function
+from .names import names, register_function, register_name
 from .op import Gradients, Needs
 from .own_memory import write_everywhere, write_item, write_result
 from .own_shards import is_sole_owner, own_tuple
@@ -49,6 +49,9 @@ def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> T
     return assign(self, result, f"{name}_")
 
 
+register_name("check_change", check_change)
+
+
 def _computed(x: Tensor, name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Tensor:
     """The result of the op `name` on the value that the tensor has now."""
     old = snapshot(x)
@@ -57,6 +60,7 @@ def _computed(x: Tensor, name: str, args: Sequence[object], kwargs: Mapping[str,
     return result
 
 
+@register_function
 def set_result(self: Tensor, result: Tensor, what: str) -> Tensor:
     """`self` takes a result of its shape and dtype; raises as `assign_result` does."""
     check_change(self, what)

@@ -89,7 +89,7 @@ ENGINE = (
     ("amp_rules", "parameter_casts"),
     ("autocast", "convert", "values", "layout_view"),
     ("own_group",),
-    ("view_memory",),
+    ("view_memory", "view_places"),
     ("view_writes",),
     ("own_memory",),
     ("inplace", "inplace_views"),

@@ -3,9 +3,9 @@
 import sys as _sys
 
 from ..data_parallel import DataParallel as DataParallel
+from .device_parts import gather as gather, scatter as scatter
 from .distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
 from .parallel_apply import parallel_apply as parallel_apply
 from .replicate import replicate as replicate
-from .scatter_gather import gather as gather, scatter as scatter
 
 distributed = _sys.modules[__name__]  # torch's module of DistributedDataParallel

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..module import Module
-from .scatter_gather import check_one
+from .device_parts import check_one
 
 __all__ = ["replicate"]
 
