@@ -56,7 +56,8 @@ NOT_PUBLIC = UNSUPPORTED | frozenset(
     half init_tensor int is_contiguous is_pinned is_set_to is_shared item legacy_tensor log_normal_
     long mm_nt mm_tn mul_ new new_empty_strided new_full new_ones new_tensor numpy ones_like_whole
     pin_memory random_ record_stream reduce_tensor register_hook register_post_accumulate_grad_hook
-    reshape_as resize resize_ resize_as retain_grad retains_grad reversed_dims rows_tn set_ set_data
+    check_change reshape_as resize resize_ resize_as retain_grad retains_grad reversed_dims rows_tn
+    set_ set_data set_result
     set_grad set_requires_grad setitem setitem_ shallow_copy share_memory_ short squeeze_ storage
     storage_offset stride sub_ sum_rows sum_to swapaxes_ swapdims_ t_ to to_bool to_consistent
     to_dense to_format to_index to_torch tolist transpose_ type type_as unsqueeze_ untyped_storage
