@@ -106,6 +106,10 @@ def number_first(op: Op) -> Callable[[object, Tensor], Tensor]:
     return _define(op, ("number#", "x"))
 
 
+# By an entry that takes some number of tensors one by one: the function of any number.
+of_any_number: dict[Function, Callable[..., Tensor]] = {}
+
+
 def general(op: Takes[P]) -> Callable[Concatenate[Tensors, P], Tensor]:
     """The function that runs an op of any tensors: a tuple (None where absent), then attributes."""
     return _define(op, ())
@@ -120,7 +124,9 @@ def general_of(op: Takes[Any], params: str) -> Callable[..., Tensor]:
     names = params.split()
     least = max(1, len([name for name in names if name[-1] != "?"]))
     few = {count: _define(op, tuple(names[:count])) for count in range(least, len(names) + 1)}
-    return partial(_by_number, few, general(op))
+    function = partial(_by_number, few, general(op))
+    of_any_number.update(dict.fromkeys(few.values(), function))
+    return function
 
 
 def _by_number(

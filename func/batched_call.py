@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..engine.dispatcher import of_any_number
 from ..engine.meta import Meta, Shape
 from ..engine.names import Function
 from ..engine.op import Op
@@ -40,8 +41,11 @@ class BatchedCall:
     packed: bool  # whether the entry takes its tensors in one tuple
 
     def run(self, slots: Sequence[Any], *attrs: object) -> Any:
-        """Run the op itself on other tensors and attributes."""
-        return self.entry(tuple(slots), *attrs) if self.packed else self.entry(*slots, *attrs)
+        """Run the op itself on other tensors, perhaps more or fewer, and attributes."""
+        entry = of_any_number.get(self.entry)
+        if entry is None and not self.packed:
+            return self.entry(*slots, *attrs)
+        return (entry or self.entry)(tuple(slots), *attrs)
 
     @property
     def shape(self) -> Shape:
