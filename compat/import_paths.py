@@ -48,7 +48,7 @@ PATHS: Mapping[str, str] = {
             "distributed._composable": "parallel.fsdp",
             "distributed._composable.fsdp": "parallel.fsdp",
             "distributed._composable.fsdp.fully_shard": "parallel.fully_sharded:fully_shard",
-            "distributed._composable.replicate": "parallel.replicate:replicate",
+            "distributed._composable.replicate": "parallel.composable_replicate:replicate",
             "distributed._functional_collectives": "parallel.functional_collectives",
             "distributed._tensor": "parallel.mesh_tensors",
             "distributed._tensor.api": "parallel.mesh_tensors",

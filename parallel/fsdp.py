@@ -41,6 +41,7 @@ from ..nn.module import Module
 from ..nn.utils.clip_grad import clip_grad_norm_
 from ..optim.grad_scaler import GradScaler
 from ..optim.optimizer import Optimizer
+from .composable_replicate import replicate
 from .device_mesh import DeviceMesh
 from .fully_sharded import (
     CPUOffloadPolicy,
@@ -54,7 +55,6 @@ from .fully_sharded import (
     shard_module,
 )
 from .mesh_tensors import DTensor
-from .replicate import replicate
 
 __all__ = [
     "BackwardPrefetch",

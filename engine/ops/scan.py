@@ -58,8 +58,10 @@ class CumSum(Op):
         return _scanned(x, attrs.dim)
 
     def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
-        passes = Signature((partial_sum,), (partial_sum,))
-        return fitting([*all_but(attrs.dim, x.ndim), passes], [x])
+        passes = [Signature((partial_sum,), (partial_sum,))]
+        if summed(x.dtype) is not x.dtype:  # the sum of the addends may wrap, theirs do not
+            passes = []
+        return fitting([*all_but(attrs.dim, x.ndim), *passes], [x])
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ScanAttributes) -> Gradients:
         return (_cumsum(dy, attrs.dim, not attrs.back),)

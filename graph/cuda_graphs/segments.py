@@ -9,7 +9,7 @@ from itertools import groupby
 from ...engine.meta import Meta
 from ...engine.ops.attention import Attention, AttentionGrad
 from ...engine.ops.creation import Source
-from ...engine.ops.dropout import DropoutKey, DropoutOp
+from ...engine.ops.dropout import DropoutKey, DropoutOp, DropoutWithMask
 from ..ir import HOST, UPDATE, ProgramStep
 from ..passes.fuse_dropout import FusedDropout
 from .captured_boxing import CapturedBoxing, boxings, counted, leave_out
@@ -17,7 +17,7 @@ from .captured_boxing import CapturedBoxing, boxings, counted, leave_out
 # Sources that make the same in every call.
 _CONSTANT = set("arange eye full linspace logspace ones tensor zeros".split())
 # Ops whose kernels can read the numbers of a draw from the device's memory.
-_READ_DRAWS = {DropoutOp, FusedDropout, Attention, AttentionGrad}
+_READ_DRAWS = {DropoutOp, DropoutWithMask, FusedDropout, Attention, AttentionGrad}
 _OPTION = "config.enable_cuda_graph(communication=True) captures collectives of NCCL"
 
 

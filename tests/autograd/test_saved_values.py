@@ -37,8 +37,7 @@ MORE = {
         "gates that torch keeps together": "gru_cell",
         "memory with gaps": "rotary",
         "inputs of a function of torch, which is run again in backward": """
-            interpolate chain_matmul matrix_power view_as_real view_as_complex
-            native_channel_shuffle""",
+            interpolate chain_matmul matrix_power native_channel_shuffle""",
         "inputs, for gradients of gradients": """
             affine_grid linalg.vecdot trapezoid cartesian_prod inverse native_group_norm
             rnn_tanh rnn_relu gru lstm""",
@@ -144,7 +143,7 @@ CHANGED = {
         "the gradient reads the result": "erfinv lp_pool1d lp_pool2d lp_pool3d",
         "the gradient reads the input": "tanhshrink inverse",
         "a function of torch is run again in backward": """
-            interpolate matrix_power view_as_real view_as_complex""",
+            interpolate matrix_power""",
         "gradients of gradients read the inputs": """
             cartesian_prod trapezoid rnn_tanh rnn_relu gru lstm""",
     }.items()

@@ -74,7 +74,8 @@ def test_every_attribute_is_there_or_says_why_not(world, layout):
         try:
             getattr(x, name)
         except AttributeError as error:
-            missing.append((name, str(error)))
+            if "make it global" not in str(error):  # else `hasattr` tells global tensors
+                missing.append((name, str(error)))
         except flow.OnefoldError:
             pass  # of what only global or only local tensors have
     assert missing == []

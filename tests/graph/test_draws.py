@@ -52,7 +52,8 @@ def test_what_a_checkpoint_runs_again_is_not_shared_with_the_forward_pass():
     graph(flow.ones(3, 4))
     names = [step.name for step in graph.program.steps]
     assert names.count("linear") == 3  # two forward, the first one again for the backward pass
-    assert names.count("dropout") == 3  # forward, again, and its gradient
+    dropouts = [name for name in names if name.startswith("dropout")]  # forward, again, gradient
+    assert dropouts == ["dropout", "dropout_with_mask", "dropout_by_mask"]
 
 
 def test_the_generator_moves_as_far_as_eagerly():

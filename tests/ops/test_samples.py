@@ -39,7 +39,8 @@ NOT_SAMPLED = {
             randint_like randn randn_like randperm tensor tril_indices triu_indices zeros
             zeros_like""",
         "engine/test_inplace.py": """
-            add_ assign_result copy_ deep_copy div_ fill_ mul_ set_data setitem_ sub_ zero_""",
+            add_ assign_result check_change copy_ deep_copy div_ fill_ mul_ set_data set_result
+            setitem_ sub_ zero_""",
         "engine/test_views.py": "detach_",
         "ops/test_torch_forms.py": """
             alpha_dropout_ celu_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_ selu_
