@@ -20,8 +20,8 @@ from ...engine.ops.dropout import (
     Probability,
     layout_of_mask,
 )
+from ...kernels.select import uses_triton
 from ..ir import Program, ProgramStep, Value
-from .fuse_chains import on_triton
 from .pass_utils import run_of
 
 _WITH_MASK, _BY_MASK = DropoutWithMask(), DropoutByMask()
@@ -29,11 +29,13 @@ _WITH_MASK, _BY_MASK = DropoutWithMask(), DropoutByMask()
 
 def keep_dropout_masks(program: Program) -> Program:
     """The program in which dropout draws its mask once, and its gradient reads the mask."""
+    if uses_triton("cpu"):
+        return program
     draws = program.draws.numbers()
     latest: dict[object, ProgramStep] = {}  # by draw and stage
     read: dict[ProgramStep, ProgramStep] = {}  # by a step of backward: the one whose mask it reads
     for step in program.steps:
-        if type(step.op) is not DropoutOp or not _on_cpu(step):
+        if type(step.op) is not DropoutOp or step.outputs[0].meta.device_type != "cpu":
             continue
         key = _draw(step, draws), step.stage
         if not step.backward or step.recomputation:
@@ -52,10 +54,6 @@ def keep_dropout_masks(program: Program) -> Program:
             step = _reading(step, masks[read[step]])
         steps.append(step)
     return replace(program, steps=steps)
-
-
-def _on_cpu(step: ProgramStep) -> bool:
-    return step.outputs[0].meta.device_type == "cpu" and not on_triton(step)
 
 
 def _draw(step: ProgramStep, draws: dict[Draw, tuple[int, int]]) -> object:

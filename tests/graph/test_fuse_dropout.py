@@ -9,7 +9,7 @@ import torch
 import onefold as flow
 from onefold import nn
 from onefold.distributed.world import virtual_world
-from onefold.graph.passes import fuse_chains
+from onefold.graph.passes import fuse_chains, keep_dropout_masks
 
 F = nn.functional
 B, S = flow.sbp.broadcast, flow.sbp.split
@@ -38,8 +38,13 @@ class Train(nn.Graph):
         return loss
 
 
+def with_triton(monkeypatch, works):
+    for module in (fuse_chains, keep_dropout_masks):
+        monkeypatch.setattr(module, "uses_triton", lambda device_type: works)
+
+
 def trained(monkeypatch, fused, sbp, amp, batches):
-    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: fused)
+    with_triton(monkeypatch, fused)
     with virtual_world():
         flow.manual_seed(3)
         place = flow.placement("cpu", [0, 1])
@@ -61,7 +66,7 @@ def test_training_has_the_same_bits(monkeypatch, sbp, batches, amp):
 
 
 def test_what_is_read_twice_stays_a_step(world, monkeypatch):
-    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
+    with_triton(monkeypatch, True)
 
     def function(a, b):
         y = F.dropout(a, 0.5)
