@@ -119,18 +119,6 @@ class Through(Interpreter):
         self.inner = inner
         self._to = inner or Interpreter()
 
-    @property
-    def captures(self) -> bool:
-        return self._to.captures
-
-    @property
-    def keeps_masks(self) -> bool:
-        return self._to.keeps_masks
-
-    @property
-    def batches(self) -> bool:
-        return self._to.batches
-
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         with using(self.inner):
             return call(*args)
@@ -147,9 +135,14 @@ def _handed_on(name: str) -> Callable[..., object]:
     return method
 
 
-for _name in vars(Interpreter):
+def _read_from_inner(name: str) -> property:
+    return property(lambda self: getattr(self._to, name))
+
+
+for _name, _member in vars(Interpreter).items():
     if not _name.startswith("_") and _name not in vars(Through):
-        setattr(Through, _name, _handed_on(_name))
+        _how = _read_from_inner if isinstance(_member, property) else _handed_on
+        setattr(Through, _name, _how(_name))
 
 
 # Each thread has its own, and so has each task of asyncio.

@@ -56,12 +56,16 @@ class BatchedCall:
         """The slots that hold tensors."""
         return [index for index, slot in enumerate(self.slots) if isinstance(slot, Tensor)]
 
-    def lead(self, index: int) -> Any:
+    def at_front(self, index: int) -> Any:
         """The tensor of a slot with the rows along dim 0, repeated if it has none."""
         x = self.slots[index]
         if self.mapped[index] or not isinstance(x, Tensor):
             return x
         return expand(x, (self.size, *x.shape))
+
+    def all_at_front(self) -> list[Any]:
+        """`at_front` of every slot."""
+        return [self.at_front(index) for index in range(len(self.slots))]
 
     def aligned(self, index: int, ndim: int) -> Any:
         """The tensor of a slot such that the last `ndim` dims of all broadcast."""

@@ -23,7 +23,7 @@ def _after(dims: Shape, ndim: int) -> Shape:
 def _along(call: BatchedCall) -> Results:
     ndim, dim = call.rows[0].ndim, call.attrs.dim
     places = call.places()
-    slots = [call.lead(index) for index in range(len(call.slots))]
+    slots = call.all_at_front()
     everything = dim is None or dim == ()
     if everything and len(places) > 1 and ndim:
         raise NoRule
@@ -73,7 +73,7 @@ def _place(call: BatchedCall) -> Results:
     if dim is None or dim == () or not shape:
         raise NoRule
     dims = (dim,) if isinstance(dim, int) else dim
-    slots = [call.lead(index) for index in range(len(call.slots))]
+    slots = call.all_at_front()
     (one,) = _after(dims, len(shape))
     return call.run(slots, (call.size, *shape), one, keepdim)
 
@@ -123,7 +123,7 @@ def _transpose(call: BatchedCall) -> Results:
 
 def _slices(call: BatchedCall) -> Results:
     """A tensor and another, or none, that goes to a slice of it."""
-    slots = [call.lead(0), call.lead(1)]
+    slots = [call.at_front(0), call.at_front(1)]
     return call.run(slots, (None, *call.attrs.entries))
 
 
@@ -136,14 +136,14 @@ def _cat(call: BatchedCall) -> Results:
     given = [row for row in call.rows if row is not None]
     if len({row.ndim for row in given}) > 1:
         raise NoRule  # an empty vector among others
-    slots = [call.lead(index) for index in range(len(call.slots))]
+    slots = call.all_at_front()
     dim, sizes = call.attrs
     return call.run(slots, wrap(dim, given[0].ndim) + 1, sizes)
 
 
 def _stack(call: BatchedCall) -> Results:
     given = next(row for row in call.rows if row is not None)
-    slots = [call.lead(index) for index in range(len(call.slots))]
+    slots = call.all_at_front()
     return call.run(slots, wrap(call.attrs.dim, given.ndim + 1) + 1)
 
 

@@ -16,15 +16,11 @@ from ..engine.tensor import Tensor
 from .batched_call import BatchedCall, NoRule, Results, Rule
 
 
-def _leads(call: BatchedCall) -> list[Any]:
-    return [call.lead(index) for index in range(len(call.slots))]
-
-
 def _gather(call: BatchedCall) -> Results:
     ndim = call.rows[0].ndim
     if not ndim:
         raise NoRule
-    return call.run(_leads(call), wrap(call.attrs.dim, ndim) + 1)
+    return call.run(call.all_at_front(), wrap(call.attrs.dim, ndim) + 1)
 
 
 def _add_at(call: BatchedCall) -> Results:
@@ -32,14 +28,14 @@ def _add_at(call: BatchedCall) -> Results:
     if not shape:
         raise NoRule
     moved = (0, *[d + 1 for d in full])
-    return call.run(_leads(call), dim + 1, (call.size, *shape), moved)
+    return call.run(call.all_at_front(), dim + 1, (call.size, *shape), moved)
 
 
 def _scatter(call: BatchedCall) -> Results:
     dim, number = call.attrs
     if not call.rows[0].ndim:
         raise NoRule
-    return call.run(_leads(call), dim + 1, number)
+    return call.run(call.all_at_front(), dim + 1, number)
 
 
 def _numbers(call: BatchedCall, like: Tensor, ndim: int) -> Tensor:
@@ -64,7 +60,7 @@ def _embedding_grad(call: BatchedCall) -> Results:
     rows, padding, by_frequency = call.attrs
     if by_frequency:
         raise NoRule
-    dy, index = _leads(call)
+    dy, index = call.all_at_front()
     index = add(index, mul(_numbers(call, index, call.rows[1].ndim), rows))
     made = call.whole(call.run([dy, index], call.size * rows, -1, False))
     return set_slice(made, None, (None, padding, None)) if padding >= 0 else made
@@ -105,21 +101,21 @@ class _Places:
 
 def _take_rows(call: BatchedCall) -> Results:
     places = _Places(call, 1)
-    return places.from_front(call.run([call.lead(0), *places.indices]))
+    return places.from_front(call.run([call.at_front(0), *places.indices]))
 
 
 def _add_rows(call: BatchedCall) -> Results:
     places = _Places(call, 1)
-    dy = places.to_front(call.lead(0))
+    dy = places.to_front(call.at_front(0))
     return call.run([dy, *places.indices], (call.size, *call.attrs.sizes))
 
 
 def _put_rows(call: BatchedCall) -> Results:
     places = _Places(call, 2)
-    values = call.lead(1)
+    values = call.at_front(1)
     if values is not None:
         values = places.to_front(values)
-    return call.run([call.lead(0), values, *places.indices])
+    return call.run([call.at_front(0), values, *places.indices])
 
 
 RULES: dict[str, Rule] = {

@@ -40,7 +40,7 @@ def _convolution(call: BatchedCall) -> Results:
         return expand(y, (call.size, *y.shape))
     attrs = call.attrs
     groups = attrs.groups * call.size
-    y = call.run([folded(call.lead(0), 1), folded(w, 0), None], *attrs._replace(groups=groups))
+    y = call.run([folded(call.at_front(0), 1), folded(w, 0), None], *attrs._replace(groups=groups))
     return unfolded(y, 1, call.size)
 
 
@@ -53,7 +53,7 @@ def _without_bias(call: BatchedCall) -> BatchedCall:
 
 def _weight_grad(call: BatchedCall) -> Results:
     shape, sizes = call.attrs
-    dy, x = [folded(call.lead(index), 1) for index in range(2)]
+    dy, x = [folded(call.at_front(index), 1) for index in range(2)]
     whole = (call.size * shape[0], *shape[1:])
     y = call.run([dy, x], whole, sizes._replace(groups=sizes.groups * call.size))
     return unfolded(y, 0, call.size)
@@ -84,7 +84,7 @@ def _norm(call: BatchedCall) -> Results:
 def _norm_grad(call: BatchedCall) -> Results:
     """The gradients of layer_norm or rms_norm for x, weight and bias."""
     centered = call.op.name == "layer_norm_grad"
-    dy, x, weight = call.lead(0), call.lead(1), call.slots[2]
+    dy, x, weight = call.at_front(0), call.at_front(1), call.slots[2]
     if x.dtype not in (torch.float32, torch.float64):
         raise NoRule
     through = dy
@@ -107,13 +107,13 @@ def _attention(call: BatchedCall) -> Results:
     *tensors, dropout = call.slots
     if dropout is not None:
         raise NoRule
-    given: list[Any] = [folded(call.lead(index), 0) for index in range(3)]
+    given: list[Any] = [folded(call.at_front(index), 0) for index in range(3)]
     mask = tensors[3]
     if call.mapped[3]:
         mask = call.aligned(3, 4)
         mask = folded(expand(mask, (call.size, call.rows[0].shape[0], *mask.shape[2:])), 0)
     elif mask is not None and mask.ndim == 4 and mask.shape[0] != 1:  # a mask for each sample
-        mask = folded(call.lead(3), 0)
+        mask = folded(call.at_front(3), 0)
     given.append(mask)
     (y, *rest) = call.run([*given, None], *call.attrs)
     return [unfolded(part, 0, call.size) for part in (y, *rest)]
@@ -130,7 +130,7 @@ def _losses(call: BatchedCall) -> Results:
     weight, lse = x + 2, call.slots[x + 3]
     if call.mapped[weight] or lse is not None:
         raise NoRule
-    slots = [slot if i == weight else call.lead(i) for i, slot in enumerate(call.slots)]
+    slots = [slot if i == weight else call.at_front(i) for i, slot in enumerate(call.slots)]
     if call.rows[x].ndim > 1:
         slots = [
             folded(slot, 0) if i != weight and slot is not None else slot

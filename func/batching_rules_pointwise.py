@@ -47,7 +47,7 @@ def pointwise(call: BatchedCall) -> Results:
     ]
     if len({call.rows[i].dtype for i in counting}) > 1:
         if not ndim:
-            slots = [call.lead(i) for i in range(len(slots))]
+            slots = call.all_at_front()
         elif 0 in ndims:
             _cast_scalars(call, slots, counting)
     return call.run(slots, *call.attrs)

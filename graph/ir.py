@@ -136,7 +136,7 @@ class ProgramStep:
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
     recomputation: int = 0  # the number of the recomputation, in a checkpoint; 0: none
-    checkpointed: bool = False  # whether backward recomputes it: that of a checkpointed module
+    checkpointed: bool = False  # whether it is of a checkpointed module, which is recomputed
     saved: bool = False  # whether what it makes is kept though its module is checkpointed
     # Of what it makes, whether the module keeps activations for backward on the host; (): nothing.
     offloaded: tuple[bool, ...] = ()

@@ -1,10 +1,9 @@
-"""Concatenation and splitting: cat, stack, split, chunk, unbind and related ops."""
+"""Concatenation and splitting: cat, stack, split, chunk and unbind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from itertools import pairwise
 from typing import NamedTuple, cast
 
 import torch
@@ -20,11 +19,10 @@ from ..out_tensors import give_to
 from ..sbp import broadcast, split as split_sbp
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .data_movement import DataMovement, OneDim, all_but, match, passes, unpack, wrap
-from .dims import expand
+from .data_movement import DataMovement, OneDim, all_but, match, passes, wrap
 from .result_shapes import COMMON, alike, is_dim
 from .slicing import one_dim, set_slice
-from .view import at_least, reshape, view
+from .view import reshape, view
 
 
 class CatAttributes(NamedTuple):
@@ -166,7 +164,8 @@ join_parts = general_of(Cat(), _PARTS)
 stack_parts = general_of(Stack(), _PARTS)
 
 
-def _given(tensors: object, what: str) -> tuple[Tensor, ...]:
+def listed(tensors: object, what: str) -> tuple[Tensor, ...]:
+    """The tensors of a list or tuple; raises unless there are some, and nothing else."""
     if isinstance(tensors, Tensor) or not isinstance(tensors, (tuple, list)):
         raise OnefoldTypeError(
             f"{what}(): argument 'tensors' must be a tuple of Tensors, not {type(tensors).__name__}"
@@ -192,7 +191,7 @@ def cat(
     """
     if out is not None:
         return give_to(out, cat(tensors, dim, axis=axis))
-    parts = _given(tensors, "cat")
+    parts = listed(tensors, "cat")
     metas = tuple([part.meta for part in parts])
     return join_parts(parts, *_cat_attributes(metas, dim if axis is None else axis))
 
@@ -210,66 +209,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     """Tensors of one shape along a new dim `dim`."""
     if out is not None:
         return give_to(out, stack(tensors, dim))
-    return stack_parts(_given(tensors, "stack"), dim)
-
-
-@register_function
-def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The concatenation along dim 1, of vectors along dim 0."""
-    if out is not None:
-        return give_to(out, hstack(tensors))
-    parts = [at_least(x, 1) for x in _given(tensors, "hstack")]
-    return cat(parts, 0 if parts[0].ndim == 1 else 1)
-
-
-@register_function
-def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The concatenation along dim 0, of vectors as rows."""
-    if out is not None:
-        return give_to(out, vstack(tensors))
-    return cat([at_least(x, 2) for x in _given(tensors, "vstack")], 0)
-
-
-@register_function
-def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The concatenation along dim 2."""
-    if out is not None:
-        return give_to(out, dstack(tensors))
-    return cat([at_least(x, 3) for x in _given(tensors, "dstack")], 2)
-
-
-@register_function
-def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The concatenation along dim 1, of vectors as columns."""
-    if out is not None:
-        return give_to(out, column_stack(tensors))
-    parts = [x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")]
-    return cat(parts, 1)
-
-
-@register_function
-def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Grids of coordinates: tensor i varies along dim i; "xy" exchanges the first two dims.
-
-    Raises OnefoldRuntimeError for tensors of more than one dim or another `indexing`.
-    """
-    axes = [at_least(x, 1) for x in _given(unpack(tensors), "meshgrid")]
-    if indexing not in ("ij", "xy"):
-        raise OnefoldRuntimeError(
-            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
-        )
-    if any(x.ndim > 1 for x in axes):
-        raise OnefoldRuntimeError("meshgrid: Expected 0D or 1D tensors in the tensor list")
-    if indexing == "xy":
-        axes[:2] = axes[1::-1]
-    shape = [x.shape[0] for x in axes]
-    grids = [
-        expand(view(x, x.shape[0], *[1] * (len(axes) - 1 - place)), shape)
-        for place, x in enumerate(axes)
-    ]
-    if indexing == "xy":
-        grids[:2] = grids[1::-1]
-    return tuple(grids)
+    return stack_parts(listed(tensors, "stack"), dim)
 
 
 # Parting.
@@ -346,7 +286,8 @@ def _unbind_op(count: int) -> Callable[..., tuple[Tensor, ...]]:
     return several_of(Unbind(count), "x")
 
 
-def _split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) -> tuple[Tensor, ...]:
+def split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) -> tuple[Tensor, ...]:
+    """Parts of these sizes along a dim."""
     if len(sizes) == 1:
         if sizes[0] != x.shape[dim]:
             raise OnefoldRuntimeError(
@@ -395,7 +336,7 @@ def split(
             f"split expects split_size be {'non-negative' if length else 'positive'}, but got "
             f"split_size={length}"
         )
-    return _split_by(tensor, _chunk_sizes(size, length), dim)
+    return split_by(tensor, _chunk_sizes(size, length), dim)
 
 
 @register_function
@@ -404,7 +345,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     sizes = tuple(split_sizes)
     if not sizes:
         raise OnefoldRuntimeError("split_with_sizes needs at least one size, but got none")
-    return _split_by(input, sizes, wrap(dim, input.ndim))
+    return split_by(input, sizes, wrap(dim, input.ndim))
 
 
 @register_function
@@ -417,73 +358,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     dim = wrap(dim, input.ndim)
     size = input.shape[dim]
     sizes = _chunk_sizes(size, -(-size // chunks)) if size else (0,) * chunks
-    return _split_by(input, sizes, dim)
-
-
-_MAX_PARTS = 1 << 20  # each is a tensor
-
-
-@register_function
-def tensor_split(
-    input: Tensor, indices_or_sections: Dims | Tensor, dim: int = 0
-) -> tuple[Tensor, ...]:
-    """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
-    if isinstance(indices_or_sections, Tensor):
-        indices_or_sections = indices_or_sections.tolist()
-    if not input.ndim:
-        raise OnefoldRuntimeError("tensor_split expected at least a 1-dimensional tensor")
-    dim = wrap(dim, input.ndim)
-    size = input.shape[dim]
-    if isinstance(indices_or_sections, int):
-        count = indices_or_sections
-        if count <= 0:
-            raise OnefoldRuntimeError(f"number of sections must be larger than 0, got {count}")
-        if count > _MAX_PARTS:
-            raise OnefoldRuntimeError(
-                f"tensor_split makes {_MAX_PARTS} parts at most, but was asked for {count}"
-            )
-        sizes = tuple(size // count + (i < size % count) for i in range(count))
-        return _split_by(input, sizes, dim, multiple_views=False)
-    bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
-    if any(a > b for a, b in pairwise(bounds)):
-        # Parts that overlap or are empty because the indices go back: each is a slice of its own.
-        stops = [max(a, b) for a, b in pairwise(bounds)]
-        pairs = zip(bounds, stops, strict=False)
-        return tuple(input[(slice(None),) * dim + (slice(a, b),)] for a, b in pairs)
-    return _split_by(input, tuple(b - a for a, b in pairwise(bounds)), dim, multiple_views=False)
-
-
-def _split_along(x: Tensor, how: Dims, dim: int, what: str) -> tuple[Tensor, ...]:
-    if isinstance(how, int) and (how <= 0 or x.shape[dim] % how):
-        raise OnefoldRuntimeError(
-            f"{what} attempted to split along dimension {dim}, but the size of the dimension "
-            f"{x.shape[dim]} is not divisible by the split_size {how}!"
-        )
-    return tensor_split(x, how, dim)
-
-
-@register_function
-def hsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
-    if not input.ndim:
-        raise OnefoldRuntimeError("torch.hsplit requires a tensor with at least 1 dimension")
-    return _split_along(input, indices_or_sections, int(input.ndim > 1), "torch.hsplit")
-
-
-@register_function
-def vsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
-    if input.ndim < 2:
-        raise OnefoldRuntimeError("torch.vsplit requires a tensor with at least 2 dimension")
-    return _split_along(input, indices_or_sections, 0, "torch.vsplit")
-
-
-@register_function
-def dsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
-    if input.ndim < 3:
-        raise OnefoldRuntimeError("torch.dsplit requires a tensor with at least 3 dimension")
-    return _split_along(input, indices_or_sections, 2, "torch.dsplit")
+    return split_by(input, sizes, dim)
 
 
 @register_function

@@ -138,6 +138,11 @@ def _formatted(maker: Maker, memory_format: object, what: str, ndim: int) -> Mak
     return call
 
 
+def is_plain(meta: Meta) -> bool:
+    """Whether a tensor is local, with data, and nothing sees how one like it is made."""
+    return meta.placement is None and meta.has_data and interpreter.get_current() is None
+
+
 def plain_meta(shape: Shape, dtype: object, layout: TypedLayout) -> Meta | None:
     """The meta of a new local tensor with data, if nothing else is asked for.
 

@@ -20,7 +20,7 @@ from ..sbp import broadcast
 from ..tensor import Tensor, from_shards
 from ..values import whole
 from .cat_split import unbind
-from .creation import tensor
+from .creation import is_plain, tensor
 from .like import replicated_like
 from .slicing import Entries, Entry, read_int, read_slice, sliced_shape
 from .torch_rows import FUNCTIONS
@@ -38,15 +38,10 @@ def like_index(values: torch.Tensor, x: Tensor, *, copy: bool = True) -> Tensor:
     Without `copy` they may stay in the memory of `values`, which nothing else writes then.
     """
     here = x.meta
-    if _is_plain(here):
+    if is_plain(here):
         mine = values.to(here.device, copy=copy)
         return from_shards((mine,), Meta.of(mine.shape, mine.dtype, device=here.device))
     return replicated_tensor(values, x, values.dtype)
-
-
-def _is_plain(x: Meta) -> bool:
-    """Whether index tensors for a tensor are local, and nothing sees how they are made."""
-    return x.placement is None and x.has_data and interpreter.get_current() is None
 
 
 # The message for a graph that asks for distinct values.
@@ -135,7 +130,7 @@ def true_columns(mask: Tensor) -> tuple[Tensor, ...]:
 
 def _as_columns(found: Sequence[torch.Tensor], x: Tensor) -> tuple[Tensor, ...]:
     """The columns of what `nonzero` found, as index tensors for `x`."""
-    if not _is_plain(x.meta):
+    if not is_plain(x.meta):
         return tuple([like_index(column, x, copy=False) for column in found])
     meta = Meta.of((len(found[0]),), torch.int64, device=x.meta.device)
     return tuple([from_shards((column,), meta) for column in found])

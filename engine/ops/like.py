@@ -23,7 +23,7 @@ from ..placement import Placement
 from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_partial
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, from_shards
-from .creation import Size, empty, full, ones, read_size, tensor, zeros
+from .creation import Size, empty, full, is_plain, ones, read_size, tensor, zeros
 from .memory_formats import is_last, memory_format_of
 from .pointwise import Entry, Operand, fitting
 from .random_creation import rand, randint, randn
@@ -207,7 +207,7 @@ def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
     function: Callable[..., torch.Tensor] = getattr(torch, make.__name__)
 
     def call(self: Tensor, *size: Dims, **layout: Unpack[TypedLayout]) -> Tensor:
-        if not layout and _is_plain(self):
+        if not layout and is_plain(self.meta):
             return _beside(self, function, read_size(size, function.__name__))
         return make(*size, **layout_for_new(self, layout))
 
@@ -218,12 +218,6 @@ def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
 new_zeros = _register_new(zeros, "Zeros")
 new_ones = _register_new(ones, "Ones")
 new_empty = _register_new(empty, "Unset values")
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Whether a tensor is local, with data, and nothing sees what is made."""
-    meta = x.meta
-    return meta.placement is None and meta.has_data and interpreter.get_current() is None
 
 
 def _beside(
@@ -242,7 +236,7 @@ def new_full(
     self: Tensor, size: Size, fill_value: Operand, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """One value in another shape with self's dtype, device or (broadcast) placement."""
-    if not layout and not isinstance(fill_value, Tensor) and _is_plain(self):
+    if not layout and not isinstance(fill_value, Tensor) and is_plain(self.meta):
         return _beside(self, torch.full, read_size((size,), "new_full"), fill_value)
     return full(size, fill_value, **layout_for_new(self, layout))
 

@@ -12,7 +12,6 @@ from ...distributed import provenance
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
-from .. import interpreter
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
 from ..dispatch_plan import cleared_with_plans
 from ..generator import Generator, default_generator
@@ -22,7 +21,7 @@ from ..op import Kernel, around
 from ..out_tensors import give_to, made_for
 from ..tensor import Tensor, from_shards
 from ..views import unlink
-from .creation import Size, make, plain_meta, read_size
+from .creation import Size, is_plain, make, plain_meta, read_size
 
 
 def random_source(
@@ -94,8 +93,7 @@ def random_like(
 ) -> Tensor:
     """`random_source` in the shape of `x`; `layout` gives its layout where `x` is no plain one."""
     meta = x.meta
-    plain = meta.placement is None and meta.has_data and not (dtype or meta.dtype).is_complex
-    if plain and interpreter.get_current() is None:
+    if is_plain(meta) and not (dtype or meta.dtype).is_complex:
         if dtype is not None and dtype is not meta.dtype:
             meta = meta.like(dtype=dtype)
         return _drawn(_source(what, generator), _local_draw(fill, meta, *_settings(options)))

@@ -22,6 +22,7 @@ from ..view_writes import check_change
 from .arithmetic import add, mul
 from .cast import cast
 from .compare import ge, le, logical_and, lt
+from .creation import is_plain
 from .extremum import all
 from .like import layout_like
 from .random_creation import random_like
@@ -166,8 +167,7 @@ def check_within(x: Tensor, least: float, most: float, message: str) -> None:
 
 def extremes_on_host(x: Tensor) -> tuple[float, float] | None:
     """The least and the greatest element, NaN if one is; None where that is not known at once."""
-    meta = x.meta
-    if meta.placement is not None or not meta.has_data or interpreter.get_current() is not None:
+    if not is_plain(x.meta):
         return None
     (part,) = shards_of(x)
     if not on_host(part) or not part.numel() or not part.dtype.is_floating_point:

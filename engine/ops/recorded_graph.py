@@ -61,8 +61,8 @@ class RecordingOp(TorchOp):
         wanted = self.recorded_for(tensors)
         if not wanted:
             return super().call(tensors, arguments)
-        captured = interpreter.capturing()
         current = interpreter.get_current()
+        captured = current is not None and current.captures
         if current is not None and current.batches:  # a record is of all rows
             return super().call(tensors, arguments)
         if captured and not self.records_in_graphs:

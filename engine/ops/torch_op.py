@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ...errors import OnefoldTypeError
@@ -58,16 +59,17 @@ _slots: dict[int, Slot] = {}
 class Constant:
     """An argument that is not a tensor.
 
-    Plans distinguish 1 from 1.0 and True by the type, and 0.0 from -0.0 by the text of a zero.
+    Plans distinguish 1 from 1.0 and True by the type, and 0.0 from -0.0, alone or as a part of a
+    complex number, by the text.
     """
 
     type: type
     value: object
-    zero: str = ""
+    text: str = ""
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.type, self.value, self.zero))
+        return hash((self.type, self.value, self.text))
 
     def __hash__(self) -> int:
         return self._hash
@@ -75,6 +77,9 @@ class Constant:
     def __repr__(self) -> str:
         return repr(self.value)
 
+
+_COMPLEX = (complex, np.complexfloating)
+_INEXACT = (float, np.floating, *_COMPLEX)
 
 # The same object for the same argument, which a plan is then found by at once.
 _constant = lru_cache(maxsize=4096)(Constant)
@@ -103,7 +108,9 @@ def slots_for(value: object, tensors: list[Tensor]) -> object:
         raise OnefoldTypeError(
             "got a torch.Tensor among the arguments; convert it with onefold.from_torch(x)"
         )
-    text = repr(value) if isinstance(value, float) and not value else ""
+    text = ""
+    if isinstance(value, _INEXACT) and (not value or isinstance(value, _COMPLEX)):
+        text = repr(value)
     kind: Any = type(value)
     try:
         return _constant(kind, value, text)

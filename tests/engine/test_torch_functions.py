@@ -114,6 +114,13 @@ def test_arguments_are_the_same_objects_in_each_call():
     assert all(form == found[0] and hash(form) == hash(found[0]) for form in copied)
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, complex, np.complex64])
+def test_arguments_keep_the_signs_of_zeros(kind):
+    parts = [1j, complex(-0.0, 1)] if kind in (complex, np.complex64) else []
+    for number in map(kind, [0.0, -0.0, *parts]):
+        assert repr(slots_for(number, []).value) == repr(number)
+
+
 def test_a_call_is_built_once_from_its_arguments():
     def function(*args, **kwargs):
         return args, kwargs
